@@ -1,0 +1,60 @@
+# Errand's tasks. Building and running need only Go, make and git; `make test`
+# also uses PostgreSQL, which it installs from the distribution when it may.
+.POSIX:
+
+VERSION_PACKAGE = github.com/errandhq/errand/internal/buildinfo
+VERSION_COMMAND = git describe --tags --always --dirty 2>/dev/null || echo devel
+
+# Installed below .cache by the version in their name, so that a new version is
+# a new file.
+GOLANGCI_LINT = .cache/bin/golangci-lint-v2.15.0
+WORKFLOWCHECK = .cache/bin/workflowcheck-v0.6.0
+GOVULNCHECK = .cache/bin/govulncheck-v1.9.0
+
+help: ## list the tasks
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | awk -F'|' '{ printf "%-18s %s\n", $$1, $$2 }'
+
+# No -trimpath: it would make the compiled Temporal server of `go test` and of
+# the linter useless here, and cost its eight minutes twice.
+build: ## compile bin/errand and bin/errandd
+	@tools/check-go
+	@tools/announce-build
+	@mkdir -p bin
+	@version=$$($(VERSION_COMMAND)) && \
+	go build -ldflags "-s -w -X $(VERSION_PACKAGE).version=$$version" -o bin/ ./cmd/errand ./cmd/errandd && \
+	echo "built bin/errand and bin/errandd, version $$version"
+
+run: build ## build, then run the server with this machine as its worker
+	@exec bin/errandd $(ARGS)
+
+test: build ## run all tests, with a real PostgreSQL and a real Temporal
+	@go run ./tools/ensure-postgresql
+	@ERRAND_TEST_BIN_DIR="$$(pwd)/bin" go run ./tools/runtests
+
+lint: $(GOLANGCI_LINT) $(WORKFLOWCHECK) ## check formatting, style, import rules and workflow determinism
+	$(GOLANGCI_LINT) fmt --diff
+	$(GOLANGCI_LINT) run
+	$(WORKFLOWCHECK) -show-pos ./workflows/... ./worker/...
+
+vulncheck: $(GOVULNCHECK) ## look for known vulnerabilities in what the programs call
+	@tools/vulncheck $(GOVULNCHECK) ./cmd/...
+
+fmt: $(GOLANGCI_LINT) ## format the Go files
+	$(GOLANGCI_LINT) fmt
+
+bench: ## run the Go benchmarks
+	go test -run '^$$' -bench . -benchmem ./...
+
+clean: ## remove what these tasks made
+	rm -rf bin .cache
+
+$(GOLANGCI_LINT):
+	tools/install-tool $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+$(WORKFLOWCHECK):
+	tools/install-tool $@ go.temporal.io/sdk/contrib/tools/workflowcheck
+
+$(GOVULNCHECK):
+	tools/install-tool $@ golang.org/x/vuln/cmd/govulncheck
+
+.PHONY: help build run test lint vulncheck fmt bench clean

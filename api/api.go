@@ -1,0 +1,130 @@
+// Package api is the control plane's HTTP face: the REST projection of the command catalog, the machine API,
+// health, and the OpenAPI document. It authenticates every route but health, checks the Host header against
+// rebinding, bounds bodies, and turns every error into the envelope with a code of the closed set. What a
+// command does is the catalog's business, what a step may do the ledger's.
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/catalog"
+)
+
+// maxBodyBytes bounds a request body: more than the largest plan, input and result together, so that an
+// oversized part of a document is named by its own rule.
+const maxBodyBytes = 8 << 20
+
+// Users authenticates people and programs that hold a token.
+type Users interface {
+	// User returns who a bearer token stands for, else unauthorized.
+	User(ctx context.Context, token string) (catalog.Principal, error)
+}
+
+// Machines authenticates machines by proof of their device key.
+type Machines interface {
+	// AuthenticateMachine returns the machine that made a call, else unauthorized or machine_revoked.
+	AuthenticateMachine(ctx context.Context, call automation.Credential) (automation.Machine, error)
+	// Enroll admits a new machine against a one-time code, else unauthorized or validation_failed.
+	Enroll(ctx context.Context, request automation.EnrollRequest) (automation.Machine, error)
+}
+
+// Ledger is what the machine API needs of the ledger.
+type Ledger interface {
+	automation.StepLedger
+	TouchMachine(ctx context.Context, id string, t time.Time) error
+}
+
+// Options are what the API is made of.
+type Options struct {
+	Service  *catalog.Service
+	Users    Users
+	Machines Machines
+	Ledger   Ledger
+	// InstallationID and Namespace tell machines their queue.
+	InstallationID, Namespace string
+	// AllowedHosts are the values of the Host header that are served.
+	AllowedHosts []string
+	// Ready reports why the control plane cannot serve, or nil.
+	Ready   func(ctx context.Context) error
+	Version string
+	Now     func() time.Time
+	// NewID makes request ids.
+	NewID  func() string
+	Logger *slog.Logger
+}
+
+// API serves HTTP. Its background work starts with [API.Run].
+type API struct {
+	Options
+	handler http.Handler
+	ends    *endBroker
+	openapi []byte
+}
+
+// New returns the API of the options.
+func New(o Options) (*API, error) {
+	a := &API{Options: o, ends: newEndBroker(o.Ledger, o.Logger)}
+	document, err := openAPI(o.Version)
+	if err != nil {
+		return nil, err
+	}
+	a.openapi = document
+	a.handler = a.routes()
+	return a, nil
+}
+
+// ServeHTTP serves one request.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.handler.ServeHTTP(w, r) }
+
+// Run looks for ends to push to connected machines until ctx ends; then every event stream is closed.
+func (a *API) Run(ctx context.Context) { a.ends.run(ctx) }
+
+// MachineHasEnds makes the API look at once for ends of a machine, which it would find within a second.
+func (a *API) MachineHasEnds(machineID string) { a.ends.kick(machineID) }
+
+func (a *API) routes() http.Handler {
+	gin.SetMode(gin.ReleaseMode)
+	router := gin.New()
+	router.HandleMethodNotAllowed = true
+	router.RedirectTrailingSlash = false
+	router.Use(a.identifyRequest, a.recoverPanic, a.checkHost, secureHeaders)
+	router.NoRoute(func(c *gin.Context) {
+		a.refuse(c, automation.Errorf(automation.CodeNotFound, "there is no route %s", c.Request.URL.Path))
+	})
+	router.NoMethod(func(c *gin.Context) {
+		a.refuse(c, automation.Errorf(automation.CodeNotFound,
+			"%s is not a method of %s", c.Request.Method, c.Request.URL.Path))
+	})
+	router.GET("/healthz", func(c *gin.Context) { a.answer(c, http.StatusOK, gin.H{"status": "ok"}) })
+	router.GET("/readyz", a.ready)
+	router.GET("/openapi.json", a.requireUser, func(c *gin.Context) {
+		c.Data(http.StatusOK, "application/json", a.openapi)
+	})
+
+	user := router.Group("/v1", limitBody, a.requireUser)
+	for _, command := range catalog.Commands() {
+		user.Handle(command.Route.Method, ginPath(command.Route.Path), a.command(command))
+	}
+
+	router.POST("/v1/machine/enroll", limitBody, a.enroll)
+	machine := router.Group("/v1/machine", limitBody, a.requireMachine)
+	machine.POST("/hello", a.hello)
+	machine.POST("/steps/begin", a.begin)
+	machine.POST("/steps/finish", a.finish)
+	machine.GET("/events", a.events)
+	return router
+}
+
+func (a *API) ready(c *gin.Context) {
+	if err := a.Ready(c.Request.Context()); err != nil {
+		a.refuse(c, err)
+		return
+	}
+	a.answer(c, http.StatusOK, gin.H{"status": "ready", "version": a.Version})
+}

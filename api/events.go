@@ -1,0 +1,191 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/errandhq/errand/automation"
+)
+
+const (
+	// lookEvery is how often each server looks for ends of the machines that are connected to it.
+	lookEvery = time.Second
+	// pingEvery is how often a stream shows that it lives.
+	pingEvery = 10 * time.Second
+	// writeTimeout is how long a client may take to read an event before its stream is given up.
+	writeTimeout = 15 * time.Second
+)
+
+// events streams to a machine the ends of its steps. Every open end is sent once on each stream, so a
+// reconnect repeats those that are not confirmed.
+func (a *API) events(c *gin.Context) {
+	machine := machineOf(c)
+	stream := a.ends.connect(machine.ID)
+	defer a.ends.disconnect(machine.ID, stream)
+
+	c.Header("Content-Type", "text/event-stream")
+	c.Header("X-Accel-Buffering", "no")
+	c.Status(http.StatusOK)
+	pings := time.NewTicker(pingEvery)
+	defer pings.Stop()
+	sent := map[string]int64{}
+	ping := automation.Event{Kind: automation.EventPing}
+	if a.seenAndSent(c, machine.ID, ping) != nil {
+		return
+	}
+	for {
+		select {
+		case <-c.Request.Context().Done():
+			return
+		case <-a.ends.closed:
+			return
+		case <-pings.C:
+			if a.seenAndSent(c, machine.ID, ping) != nil {
+				return
+			}
+		case events := <-stream:
+			for _, event := range events {
+				if sent[event.Key()] >= event.Execution {
+					continue
+				}
+				sent[event.Key()] = event.Execution
+				if send(c, event) != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// seenAndSent sends an event and, since the machine has read it, records that it was seen.
+func (a *API) seenAndSent(c *gin.Context, machineID string, event automation.Event) error {
+	if err := send(c, event); err != nil {
+		return err
+	}
+	if err := a.Ledger.TouchMachine(c.Request.Context(), machineID, a.Now()); err != nil && c.Request.Context().Err() == nil {
+		a.Logger.WarnContext(c.Request.Context(), "a machine's presence could not be stored", "machine", machineID, "error", err)
+	}
+	return nil
+}
+
+func send(c *gin.Context, event automation.Event) error {
+	data, err := json.Marshal(event)
+	if err != nil {
+		return fmt.Errorf("encoding an event: %w", err)
+	}
+	control := http.NewResponseController(c.Writer)
+	// A transport without deadlines still works; its peer is then noticed by the connection's own pings.
+	_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if _, err := fmt.Fprintf(c.Writer, "event: %s\ndata: %s\n\n", event.Kind, data); err != nil {
+		return fmt.Errorf("sending an event: %w", err)
+	}
+	if err := control.Flush(); err != nil {
+		return fmt.Errorf("sending an event: %w", err)
+	}
+	return nil
+}
+
+// endBroker looks for open ends of connected machines, for all of them in one query, and hands them to their
+// streams.
+type endBroker struct {
+	ledger automation.StepLedger
+	logger *slog.Logger
+	kicks  chan string
+	closed chan struct{}
+
+	mu      sync.Mutex
+	streams map[string]map[chan []automation.Event]struct{}
+}
+
+func newEndBroker(ledger automation.StepLedger, logger *slog.Logger) *endBroker {
+	return &endBroker{
+		ledger: ledger, logger: logger, kicks: make(chan string, 256), closed: make(chan struct{}),
+		streams: map[string]map[chan []automation.Event]struct{}{},
+	}
+}
+
+func (b *endBroker) connect(machineID string) chan []automation.Event {
+	stream := make(chan []automation.Event, 1)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.streams[machineID] == nil {
+		b.streams[machineID] = map[chan []automation.Event]struct{}{}
+	}
+	b.streams[machineID][stream] = struct{}{}
+	return stream
+}
+
+func (b *endBroker) disconnect(machineID string, stream chan []automation.Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.streams[machineID], stream)
+	if len(b.streams[machineID]) == 0 {
+		delete(b.streams, machineID)
+	}
+}
+
+func (b *endBroker) kick(machineID string) {
+	select {
+	case b.kicks <- machineID:
+	default:
+	}
+}
+
+func (b *endBroker) run(ctx context.Context) {
+	defer close(b.closed)
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			b.look(ctx, b.connected())
+		case machineID := <-b.kicks:
+			b.look(ctx, []string{machineID})
+		}
+	}
+}
+
+func (b *endBroker) connected() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ids := make([]string, 0, len(b.streams))
+	for id := range b.streams {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// look hands the open ends of the machines to their streams. A stream that has not taken the last ones yet
+// gets the newer ones instead, which contain those that still count.
+func (b *endBroker) look(ctx context.Context, machineIDs []string) {
+	if len(machineIDs) == 0 {
+		return
+	}
+	ends, err := b.ledger.OpenEnds(ctx, machineIDs)
+	if err != nil {
+		if ctx.Err() == nil {
+			b.logger.WarnContext(ctx, "ends of steps could not be read; they are looked for again", "error", err)
+		}
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for machineID, events := range ends {
+		for stream := range b.streams[machineID] {
+			select {
+			case <-stream:
+			default:
+			}
+			stream <- events
+		}
+	}
+}

@@ -1,0 +1,87 @@
+package api
+
+import (
+	"io"
+	"net/http"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/strictjson"
+)
+
+func (a *API) enroll(c *gin.Context) {
+	request, err := decodeBody[automation.EnrollRequest](c)
+	if err != nil {
+		a.refuse(c, err)
+		return
+	}
+	machine, err := a.Machines.Enroll(c.Request.Context(), request)
+	if err != nil {
+		a.refuse(c, err)
+		return
+	}
+	a.answer(c, http.StatusCreated, automation.EnrollAnswer{MachineID: machine.ID, Name: machine.Name})
+}
+
+func (a *API) hello(c *gin.Context) {
+	request, err := decodeBody[automation.Hello](c)
+	if err != nil {
+		a.refuse(c, err)
+		return
+	}
+	machine := machineOf(c)
+	held, err := a.Ledger.Hello(detached(c), machine.ID, request)
+	if err != nil {
+		a.refuse(c, err)
+		return
+	}
+	if held == nil {
+		held = []automation.HeldAnswer{}
+	}
+	a.answer(c, http.StatusOK, automation.HelloAnswer{
+		MachineID: machine.ID, Namespace: a.Namespace, Held: held,
+		TaskQueue: automation.MachineQueue(a.InstallationID, machine.ID),
+	})
+}
+
+func (a *API) begin(c *gin.Context) {
+	request, err := decodeBody[automation.BeginRequest](c)
+	if err != nil {
+		a.refuse(c, err)
+		return
+	}
+	answer, err := a.Ledger.Begin(detached(c), machineOf(c).ID, request)
+	if err != nil {
+		a.refuse(c, err)
+		return
+	}
+	a.answer(c, http.StatusOK, answer)
+}
+
+func (a *API) finish(c *gin.Context) {
+	request, err := decodeBody[automation.FinishRequest](c)
+	if err != nil {
+		a.refuse(c, err)
+		return
+	}
+	answer, err := a.Ledger.Finish(detached(c), machineOf(c).ID, request)
+	if err != nil {
+		a.refuse(c, err)
+		return
+	}
+	a.answer(c, http.StatusOK, answer)
+}
+
+// decodeBody decodes a request of the machine API, as strictly as any other document.
+func decodeBody[T any](c *gin.Context) (T, error) {
+	var request T
+	body, err := io.ReadAll(c.Request.Body)
+	if err != nil {
+		return request, err
+	}
+	if violations := strictjson.Unmarshal(body, &request); len(violations) > 0 {
+		return request, automation.Invalid(violations...)
+	}
+	return request, nil
+}

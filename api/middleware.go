@@ -1,0 +1,135 @@
+package api
+
+import (
+	"context"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/catalog"
+)
+
+// Keys of what middleware leaves for handlers.
+const (
+	keyRequestID = "request_id"
+	keyPrincipal = "principal"
+	keyMachine   = "machine"
+)
+
+func (a *API) identifyRequest(c *gin.Context) {
+	id := a.NewID()
+	c.Set(keyRequestID, id)
+	c.Header("X-Request-Id", id)
+}
+
+// recoverPanic answers a panic as internal and logs it. A client that is gone is nobody's fault.
+func (a *API) recoverPanic(c *gin.Context) {
+	defer func() {
+		cause := recover()
+		if cause == nil {
+			return
+		}
+		if cause == http.ErrAbortHandler { //nolint:errorlint // net/http panics with this very value
+			panic(cause)
+		}
+		a.Logger.ErrorContext(c.Request.Context(), "a request panicked",
+			"request_id", c.GetString(keyRequestID), "panic", cause, "stack", string(debug.Stack()))
+		if !c.Writer.Written() {
+			a.refuse(c, automation.Errorf(automation.CodeInternal, "%s", internalMessage(c)))
+		}
+		c.Abort()
+	}()
+	c.Next()
+}
+
+// checkHost refuses a request whose Host is not ours. A page of another site that makes its name resolve to
+// this address sends its own name here.
+func (a *API) checkHost(c *gin.Context) {
+	for _, allowed := range a.AllowedHosts {
+		if strings.EqualFold(c.Request.Host, allowed) {
+			return
+		}
+		if host, _, err := net.SplitHostPort(c.Request.Host); err == nil && strings.EqualFold(host, allowed) {
+			return
+		}
+	}
+	a.refuse(c, automation.Errorf(automation.CodeForbidden,
+		"the host %q is not served here; add it to ERRAND_ALLOWED_HOSTS if it should be", c.Request.Host))
+}
+
+func secureHeaders(c *gin.Context) {
+	c.Header("X-Content-Type-Options", "nosniff")
+	c.Header("Referrer-Policy", "no-referrer")
+	c.Header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+	c.Header("Cache-Control", "no-store")
+}
+
+func limitBody(c *gin.Context) {
+	c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, maxBodyBytes)
+}
+
+// requireUser lets a request in that carries a user's token, or a machine's proof: a machine controls what
+// its owner owns.
+func (a *API) requireUser(c *gin.Context) {
+	if token, ok := bearer(c.Request); ok {
+		principal, err := a.Users.User(c.Request.Context(), token)
+		if err != nil {
+			a.refuse(c, err)
+			return
+		}
+		c.Set(keyPrincipal, principal)
+		return
+	}
+	machine, err := a.authenticateMachine(c)
+	if err != nil {
+		a.refuse(c, err)
+		return
+	}
+	c.Set(keyPrincipal, catalog.Principal{OwnerID: machine.OwnerID, MachineID: machine.ID})
+}
+
+func (a *API) requireMachine(c *gin.Context) {
+	machine, err := a.authenticateMachine(c)
+	if err != nil {
+		a.refuse(c, err)
+		return
+	}
+	c.Set(keyMachine, machine)
+}
+
+func (a *API) authenticateMachine(c *gin.Context) (automation.Machine, error) {
+	r := c.Request
+	if r.Header.Get("Authorization") == "" {
+		c.Header("WWW-Authenticate", "Bearer")
+		return automation.Machine{}, automation.Errorf(automation.CodeUnauthorized,
+			"the request carries no credential; send the header Authorization: Bearer <token>")
+	}
+	return a.Machines.AuthenticateMachine(r.Context(), automation.Credential{
+		Method: r.Method, Path: r.URL.EscapedPath(),
+		Authorization: r.Header.Values("Authorization"), Proof: r.Header.Values("DPoP"),
+	})
+}
+
+func principalOf(c *gin.Context) catalog.Principal {
+	principal, _ := c.MustGet(keyPrincipal).(catalog.Principal)
+	return principal
+}
+
+func machineOf(c *gin.Context) automation.Machine {
+	machine, _ := c.MustGet(keyMachine).(automation.Machine)
+	return machine
+}
+
+// bearer returns the token of a request that carries one.
+func bearer(r *http.Request) (string, bool) {
+	scheme, token, found := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.TrimSpace(token), found && strings.EqualFold(scheme, "Bearer")
+}
+
+// detached returns the request's context without its cancellation, for work that must not stop half-way when
+// the client leaves.
+func detached(c *gin.Context) context.Context { return context.WithoutCancel(c.Request.Context()) }

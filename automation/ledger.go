@@ -1,0 +1,186 @@
+package automation
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+)
+
+// Installation is one control plane's identity: every workflow id and task queue carries it, so that several
+// installations can share a Temporal namespace.
+type Installation struct {
+	ID string
+	// LocalOwnerID is the owner that a single-user installation works as.
+	LocalOwnerID string
+	CreatedAt    time.Time
+}
+
+// Idempotency makes a repeated request answer with the first one's result. A zero value means none was asked for.
+type Idempotency struct {
+	Operation string
+	Key       string
+	// RequestHash tells a repeat from another request under the same key.
+	RequestHash string
+}
+
+// IdempotencyFor is how long a key is remembered, at least; a key also lives as long as the run it names.
+const IdempotencyFor = 30 * 24 * time.Hour
+
+// AutomationFilter selects automations of one owner, newest first.
+type AutomationFilter struct {
+	Enabled   *bool
+	MachineID string
+	Query     string // part of the name, in any case
+	Limit     int
+	Cursor    string
+}
+
+// RunFilter selects runs of one owner, newest first.
+type RunFilter struct {
+	AutomationID string
+	MachineID    string
+	Status       RunStatus
+	Trigger      TriggerKind
+	Since, Until *time.Time // of creation; Until is exclusive
+	Limit        int
+	Cursor       string
+}
+
+// Page sizes of listings.
+const (
+	DefaultPageSize = 50
+	MaxPageSize     = 200
+)
+
+// AutomationStore keeps definitions.
+type AutomationStore interface {
+	// CreateAutomation stores a definition as version 1, after checking in the same transaction that its
+	// machine exists, belongs to the owner and is not revoked. A repeated idempotency key returns the first
+	// result. Errors: validation_failed, machine_revoked, idempotency_conflict.
+	CreateAutomation(ctx context.Context, ownerID string, d Definition, key Idempotency) (Automation, error)
+	// Automation returns one automation of the owner, else not_found.
+	Automation(ctx context.Context, ownerID, id string) (Automation, error)
+	// ListAutomations returns a page without compiled plans, and the cursor of the next page or "".
+	ListAutomations(ctx context.Context, ownerID string, f AutomationFilter) ([]Automation, string, error)
+}
+
+// Admission is a request to admit one run.
+type Admission struct {
+	OwnerID      string
+	AutomationID string
+	Trigger      Trigger
+	Input        json.RawMessage // nil means null
+	Key          Idempotency
+}
+
+// Cancellation is the result of recording a cancel.
+type Cancellation struct {
+	Run Run
+	// Begun is the step that was executing when the cancel was recorded, or "".
+	Begun string
+}
+
+// RunStore keeps runs and their journals.
+type RunStore interface {
+	// Admit stores one pending run with its snapshot, in one transaction that checks everything that
+	// admission depends on. Errors: not_found, automation_disabled, not_executable,
+	// unsupported_plan_version, machine_revoked, idempotency_conflict.
+	Admit(ctx context.Context, a Admission) (Run, error)
+	// Run returns one run of the owner with plan, input, steps and outputs, else not_found.
+	Run(ctx context.Context, ownerID, id string) (Run, error)
+	// RunState returns one run of the owner with its steps, without plan, input and outputs, else not_found.
+	RunState(ctx context.Context, ownerID, id string) (Run, error)
+	// ListRuns returns a page of run states, and the cursor of the next page or "".
+	ListRuns(ctx context.Context, ownerID string, f RunFilter) ([]Run, string, error)
+	// RequestCancel records a cancel; see [Run.Cancel]. Errors: not_found, already_finished.
+	RequestCancel(ctx context.Context, ownerID, id, reason string, force bool) (Cancellation, error)
+}
+
+// Startable is a run whose workflow is to be started.
+type Startable struct {
+	RunID          string
+	AutomationID   string
+	AutomationName string
+	MachineID      string
+	Trigger        TriggerKind
+	Generation     int64
+	Steps          []StepOutline
+}
+
+// EngineStore is the part of the ledger that starting and ending workflows needs. It is not bound to an owner.
+type EngineStore interface {
+	// StartableRuns returns unfinished runs whose workflow is not known to be in the engine, oldest first.
+	// A run that belongs to another engine has had its generation raised, so that calls of its earlier
+	// workflow are superseded.
+	StartableRuns(ctx context.Context, engineID string, limit int) ([]Startable, error)
+	// StartableRun returns one run of that kind; false when it needs no start.
+	StartableRun(ctx context.Context, engineID, runID string) (Startable, bool, error)
+	// MarkStarted records that the engine holds the workflow of that generation. A finished run or another
+	// generation is left alone.
+	MarkStarted(ctx context.Context, runID string, generation int64, engineID string) error
+	// FinalizeRun ends a run whose steps have all ended, or which the workflow gave up on; see [Run.Finalize].
+	FinalizeRun(ctx context.Context, in FinalizeInput) (FinalizeVerdict, error)
+	// CancelRun records a cancel that was made in the engine.
+	CancelRun(ctx context.Context, in CancelInput) (CancelVerdict, error)
+	// Lease takes or renews the named lease for the holder; false when another holder's lease has not expired.
+	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
+}
+
+// StepLedger is the ledger's side of the machine protocol. Every call is idempotent and concerns one machine:
+// a run of another machine is not_found.
+type StepLedger interface {
+	// Hello records the instance that a machine runs as and answers for each held execution. A machine
+	// whose earlier instance still lives elsewhere is refused with forbidden and told where that one is.
+	Hello(ctx context.Context, machineID string, h Hello) ([]HeldAnswer, error)
+	// Begin decides whether a step executes now; see [Run.Begin].
+	Begin(ctx context.Context, machineID string, r BeginRequest) (BeginAnswer, error)
+	// Finish records the end of an execution; see [Run.Finish]. It is durable when it returns.
+	Finish(ctx context.Context, machineID string, r FinishRequest) (FinishAnswer, error)
+	// OpenEnds returns the executions of the given machines that are to be ended and are not confirmed.
+	OpenEnds(ctx context.Context, machineIDs []string) (map[string][]Event, error)
+}
+
+// NewMachine is what enrolment stores.
+type NewMachine struct {
+	OwnerID   string
+	Name      string
+	Platform  string
+	Version   string
+	Labels    map[string]string
+	PublicKey string
+}
+
+// MachineLoad is a machine with what runs and waits on it.
+type MachineLoad struct {
+	Machine
+	RunningSteps int
+	PendingRuns  int
+}
+
+// MachineStore keeps machines.
+type MachineStore interface {
+	// EnrollMachine stores a new machine. A public key that is enrolled already returns that machine.
+	EnrollMachine(ctx context.Context, m NewMachine) (Machine, error)
+	// Machine returns one machine by id whoever owns it, else not_found.
+	Machine(ctx context.Context, id string) (Machine, error)
+	// Machines returns a page of the owner's machines, oldest first, and the cursor of the next page or "".
+	Machines(ctx context.Context, ownerID string, limit int, cursor string) ([]MachineLoad, string, error)
+	// MachineLoads returns the load of the named machines by id.
+	MachineLoads(ctx context.Context, ids []string) (map[string]MachineLoad, error)
+	// TouchMachine records that a machine was seen at t. Calls may come often; the stored value is at most
+	// ten seconds behind.
+	TouchMachine(ctx context.Context, id string, t time.Time) error
+}
+
+// Ledger is everything that the database keeps.
+type Ledger interface {
+	AutomationStore
+	RunStore
+	EngineStore
+	StepLedger
+	MachineStore
+	// Installation returns the identity of this installation.
+	Installation(ctx context.Context) (Installation, error)
+	// Ping reports store_unavailable when the database does not answer.
+	Ping(ctx context.Context) error
+}

@@ -1,0 +1,342 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	sdkworker "go.temporal.io/sdk/worker"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/errandhq/errand/activities/control"
+	"github.com/errandhq/errand/api"
+	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/buildinfo"
+	"github.com/errandhq/errand/internal/catalog"
+	"github.com/errandhq/errand/internal/config"
+	"github.com/errandhq/errand/internal/embedded"
+	"github.com/errandhq/errand/internal/engine"
+	"github.com/errandhq/errand/internal/gateway"
+	"github.com/errandhq/errand/internal/identity"
+	"github.com/errandhq/errand/internal/lockfile"
+	"github.com/errandhq/errand/internal/notify"
+	"github.com/errandhq/errand/internal/store"
+	"github.com/errandhq/errand/worker"
+)
+
+// App is one control plane. Its parts are started by [App.Start] in the order of steps and stopped by
+// [App.Stop] in the opposite one.
+type App struct {
+	settings config.Config
+	logger   *slog.Logger
+	now      func() time.Time
+	newID    func() string
+	began    time.Time
+
+	lock      *os.File
+	masterKey []byte
+	ledger    *store.Store
+	install   automation.Installation
+	temporal  *embedded.Server
+	engine    *engine.Engine
+	control   sdkworker.Worker
+	verifier  *identity.Verifier
+	enroller  *identity.Enroller
+	token     string
+	tokenHash identity.TokenHash
+	changes   *notify.Hub
+	starter   *engine.Starter
+	gateway   *gateway.Gateway
+	api       *api.API
+	listener  net.Listener
+	publicURL string
+	server    *http.Server
+	machine   *machineProcess
+
+	background sync.WaitGroup
+	cancel     context.CancelFunc
+	failed     chan error
+}
+
+// New returns a control plane of the settings, not started yet.
+func New(settings config.Config, logger *slog.Logger) *App {
+	return &App{
+		settings: settings, logger: logger, now: time.Now, began: time.Now(),
+		newID:   func() string { return uuid.Must(uuid.NewV7()).String() },
+		changes: notify.New(), failed: make(chan error, 4),
+	}
+}
+
+// Failed delivers why the control plane cannot go on, if that happens.
+func (a *App) Failed() <-chan error { return a.failed }
+
+// step is one part of a start; its name appears in the log and in the error.
+type step struct {
+	name string
+	run  func(ctx context.Context) error
+}
+
+// Start starts every part and returns when the control plane serves. When a part fails, those before it are
+// stopped again, and the error names it.
+func (a *App) Start(ctx context.Context) error {
+	background, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	a.cancel = cancel
+	steps := []step{
+		{"preparing the data directory", a.prepareDataDir},
+		{"listening", a.listen},
+		{"opening the database and Temporal", a.openStorage},
+		{"connecting to Temporal", a.connectEngine},
+		{"preparing identities", a.prepareIdentity},
+		{"starting the workflows", func(context.Context) error { return a.startWorkflows(background) }},
+		{"serving", func(context.Context) error { return a.serve(background) }},
+		{"writing server.json", func(context.Context) error { return a.writeRuntimeFile() }},
+		{"starting this machine's worker", func(ctx context.Context) error { return a.startMachine(ctx, background) }},
+	}
+	for _, s := range steps {
+		started := time.Now()
+		if err := s.run(ctx); err != nil {
+			a.Stop(context.WithoutCancel(ctx), false)
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		a.logger.Debug("started", "step", s.name, "took", time.Since(started))
+	}
+	a.logger.Info("ready", "url", a.publicURL, "version", buildinfo.Version(), "took", time.Since(a.began).Round(time.Millisecond))
+	return nil
+}
+
+func (a *App) prepareDataDir(context.Context) error {
+	if err := os.MkdirAll(a.settings.DataDir, 0o700); err != nil {
+		return fmt.Errorf("making the data directory: %w", err)
+	}
+	lock, err := lockfile.Take(filepath.Join(a.settings.DataDir, "errandd.lock"))
+	var held *lockfile.HeldError
+	if errors.As(err, &held) {
+		return fmt.Errorf("another errandd (pid %d) is running on %s: stop it, or set ERRAND_DATA_DIR to another directory",
+			held.PID, a.settings.DataDir)
+	}
+	if err != nil {
+		return err
+	}
+	a.lock = lock
+	a.masterKey, err = identity.LoadOrCreateMasterKey(a.settings.MasterKeyFile)
+	return err
+}
+
+// openStorage opens the ledger and starts Temporal side by side, since each takes a while.
+func (a *App) openStorage(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.openLedger(ctx) })
+	group.Go(func() error { return a.startTemporal(ctx) })
+	return group.Wait()
+}
+
+func (a *App) openLedger(ctx context.Context) error {
+	location := a.settings.DatabaseURL
+	if location == "" {
+		location = filepath.Join(a.settings.DataDir, "errand.db")
+	}
+	ledger, err := store.Open(ctx, store.Options{
+		URL: location, Now: a.now, NewID: a.newID, Logger: a.logger,
+		OnRunChange: func(runID, _ string) { a.changes.Notify(runID) },
+	})
+	if err != nil {
+		return err
+	}
+	a.ledger = ledger
+	a.install, err = ledger.Installation(ctx)
+	return err
+}
+
+func (a *App) startTemporal(ctx context.Context) error {
+	server, err := embedded.Start(ctx, embedded.Options{
+		Dir:              filepath.Join(a.settings.DataDir, "temporal"),
+		SearchAttributes: engine.SearchAttributes(),
+		Logger:           a.logger.With("component", "temporal"),
+	})
+	if errors.Is(err, embedded.ErrInUse) {
+		return fmt.Errorf("another process uses Temporal's file in %s: stop it: %w", a.settings.DataDir, err)
+	}
+	if err != nil {
+		return err
+	}
+	a.temporal = server
+	go func() {
+		if err, ok := <-server.Failed(); ok && err != nil {
+			a.fail(fmt.Errorf("embedded Temporal has ended: %w", err))
+		}
+	}()
+	return nil
+}
+
+func (a *App) connectEngine(ctx context.Context) error {
+	var err error
+	a.engine, err = engine.Connect(ctx, engine.Options{
+		HostPort: a.temporal.HostPort(), Namespace: a.temporal.Namespace(), TLS: a.temporal.TLS(),
+		InstallationID: a.install.ID, Logger: a.logger.With("component", "engine"),
+	})
+	return err
+}
+
+func (a *App) prepareIdentity(context.Context) error {
+	var err error
+	if a.token, a.tokenHash, err = identity.NewRuntimeToken(); err != nil {
+		return err
+	}
+	a.enroller = identity.NewEnroller(identity.EnrollerOptions{
+		Codes: &identity.MemoryCodes{}, Machines: a.ledger, Now: a.now,
+	})
+	a.verifier, err = identity.NewVerifier(identity.VerifierOptions{
+		Machines: a.ledger, BaseURLs: a.baseURLs(), Now: a.now,
+	})
+	return err
+}
+
+// startWorkflows starts what carries runs: the worker of the control queue and the starter.
+func (a *App) startWorkflows(background context.Context) error {
+	a.control = worker.NewControl(a.engine.Client(), a.install.ID, control.Activities{Ledger: a.ledger})
+	if err := a.control.Start(); err != nil {
+		a.control = nil
+		return fmt.Errorf("starting the worker of the control queue: %w", err)
+	}
+	a.starter = engine.NewStarter(a.engine, a.ledger, a.newID(), engine.StartEvery, a.logger.With("component", "starter"))
+	a.goBackground(func() { a.starter.Run(background) })
+	return nil
+}
+
+// serve answers on the one address.
+func (a *App) serve(background context.Context) error {
+	var err error
+	if a.gateway, err = a.newGateway(); err != nil {
+		return err
+	}
+	a.api, err = api.New(api.Options{
+		Service: &catalog.Service{
+			Ledger: a.ledger, Engine: engineSide{a}, Changes: a.changes, Now: a.now,
+		},
+		Users: runtimeUsers{a}, Machines: machines{a}, Ledger: a.ledger,
+		InstallationID: a.install.ID, Namespace: a.temporal.Namespace(),
+		AllowedHosts: a.allowedHosts(), Ready: a.ready,
+		Version: buildinfo.Version(), Now: a.now, NewID: a.newID, Logger: a.logger.With("component", "api"),
+	})
+	if err != nil {
+		return err
+	}
+	a.goBackground(func() { a.api.Run(background) })
+	a.server = newHTTPServer(a.api, a.gateway, a.logger)
+	go func() {
+		if err := a.server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
+			a.fail(fmt.Errorf("serving on %s: %w", a.settings.Listen, err))
+		}
+	}()
+	return nil
+}
+
+// newGateway makes the gateway. Its key for task tokens is derived from the master key, so that tokens which
+// machines hold stay valid across a restart.
+func (a *App) newGateway() (*gateway.Gateway, error) {
+	return gateway.New(gateway.Options{
+		Upstream: a.engine.Client().WorkflowService(), Namespace: a.temporal.Namespace(), InstallationID: a.install.ID,
+		Authenticator: a.verifier, TokenKey: identity.DeriveKey(a.masterKey, "gateway task tokens"),
+		Seen: func(machineID string) { a.goBackground(func() { a.machineSeen(machineID) }) },
+		Logger: a.logger.With("component", "gateway"),
+	})
+}
+
+// machineSeen records that a machine called.
+func (a *App) machineSeen(machineID string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if err := a.ledger.TouchMachine(ctx, machineID, a.now()); err != nil {
+		a.logger.Debug("a machine's presence could not be stored", "machine", machineID, "error", err)
+	}
+}
+
+// ready reports why the control plane cannot serve, or nil.
+func (a *App) ready(ctx context.Context) error {
+	if err := a.ledger.Ping(ctx); err != nil {
+		return err
+	}
+	if !a.engine.Up() {
+		return automation.Errorf(automation.CodeEngineUnavailable, "Temporal does not answer")
+	}
+	return nil
+}
+
+func (a *App) goBackground(run func()) { a.background.Go(run) }
+
+func (a *App) fail(err error) {
+	select {
+	case a.failed <- err:
+	default:
+	}
+}
+
+// stopWithin bounds the wait for open requests at a stop.
+const stopWithin = 10 * time.Second
+
+// Stop stops every part that was started. With drainMachine the worker of this machine is told to stop and
+// awaited first, while the control plane still serves it; ctx ends that wait early.
+func (a *App) Stop(ctx context.Context, drainMachine bool) {
+	if a.machine != nil {
+		a.machine.stop(ctx, drainMachine)
+	}
+	a.removeRuntimeFile()
+	if a.gateway != nil {
+		a.gateway.Drain()
+	}
+	a.cancel()
+	if a.server != nil {
+		a.shutdownServer(ctx)
+	} else if a.listener != nil {
+		_ = a.listener.Close() // nobody was served on it
+	}
+	if a.control != nil {
+		a.control.Stop()
+	}
+	a.background.Wait()
+	if a.engine != nil {
+		a.engine.Close()
+	}
+	if a.temporal != nil {
+		a.temporal.Stop()
+	}
+	if a.ledger != nil {
+		if err := a.ledger.Close(); err != nil {
+			a.logger.Warn("the database was not closed cleanly", "error", err)
+		}
+	}
+	if a.lock != nil {
+		_ = a.lock.Close() // the lock goes with the process at the latest
+	}
+}
+
+func (a *App) shutdownServer(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, stopWithin)
+	defer cancel()
+	if err := a.server.Shutdown(ctx); err != nil {
+		_ = a.server.Close() // what is still open is cut off
+	}
+}
+
+// tlsConfig returns the certificate of the listener, or nil.
+func (a *App) tlsConfig() (*tls.Config, error) {
+	if a.settings.TLSCertFile == "" {
+		return nil, nil //nolint:nilnil // no certificate is the loopback default
+	}
+	certificate, err := tls.LoadX509KeyPair(a.settings.TLSCertFile, a.settings.TLSKeyFile)
+	if err != nil {
+		return nil, fmt.Errorf("reading ERRAND_TLS_CERT_FILE and ERRAND_TLS_KEY_FILE: %w", err)
+	}
+	return &tls.Config{
+		Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
+	}, nil
+}

@@ -1,0 +1,263 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/buildinfo"
+	"github.com/errandhq/errand/internal/fileutil"
+	"github.com/errandhq/errand/internal/lockfile"
+	"github.com/errandhq/errand/internal/machinestate"
+)
+
+const (
+	// workerOrphanExit is how long a worker that lost its control plane waits for the next start of it.
+	workerOrphanExit = 10 * time.Minute
+	// watchEvery is how often the lock of a worker that this process did not start is looked at.
+	watchEvery = time.Second
+	// restartFirst and restartMax bound the pause before a worker that ended is started again.
+	restartFirst = time.Second
+	restartMax   = 30 * time.Second
+	// stableAfter is how long a worker must have run for its end to count as the first of a series.
+	stableAfter = time.Minute
+	// maxWorkerLog is the size from which the worker's log is begun anew at a start; one older one is kept.
+	maxWorkerLog = 10 << 20
+)
+
+// machineProcess keeps the worker of this machine running, as a process in its own session: it outlives this
+// control plane, and a worker that an earlier one started is taken over.
+type machineProcess struct {
+	app     *App
+	program string
+	dir     string
+	done    chan struct{}
+
+	mu       sync.Mutex
+	stopping bool
+	halt     context.CancelFunc
+}
+
+// startMachine enrols this machine where needed, and starts to watch its worker.
+func (a *App) startMachine(ctx, background context.Context) error {
+	program, err := findErrand(ctx)
+	if err != nil {
+		return err
+	}
+	dir := machinestate.Dir(a.settings.DataDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("making the machine's state directory: %w", err)
+	}
+	if err := a.offerEnrolment(ctx, dir); err != nil {
+		return err
+	}
+	watching, halt := context.WithCancel(background)
+	a.machine = &machineProcess{app: a, program: program, dir: dir, done: make(chan struct{}), halt: halt}
+	go a.machine.watch(watching)
+	return nil
+}
+
+// findErrand finds the program errand beside this one, else on PATH, and makes sure that it is of this build.
+func findErrand(ctx context.Context) (string, error) {
+	name := "errand"
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
+	own, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("finding this program: %w", err)
+	}
+	path := filepath.Join(filepath.Dir(own), name)
+	if _, err := os.Stat(path); err != nil {
+		if path, err = exec.LookPath(name); err != nil {
+			return "", fmt.Errorf("the program errand, which runs steps, is neither in %s nor on PATH: install it beside errandd",
+				filepath.Dir(own))
+		}
+	}
+	output, err := exec.CommandContext(ctx, path, "version").Output()
+	if err != nil {
+		return "", fmt.Errorf("asking %s for its version: %w", path, err)
+	}
+	var answer struct {
+		Result struct {
+			Version string `json:"version"`
+		} `json:"result"`
+	}
+	if err := json.Unmarshal(bytes.TrimSpace(output), &answer); err != nil {
+		return "", fmt.Errorf("%s is not the program errand of this build: %w", path, err)
+	}
+	if answer.Result.Version != buildinfo.Version() {
+		return "", fmt.Errorf("%s is of build %s and errandd of build %s: install both from one build",
+			path, answer.Result.Version, buildinfo.Version())
+	}
+	return path, nil
+}
+
+// offerEnrolment leaves a one-time code for the worker, unless this machine is known to the ledger already.
+func (a *App) offerEnrolment(ctx context.Context, dir string) error {
+	enrolled, found, err := machinestate.Load(dir)
+	if err != nil {
+		return err
+	}
+	if found {
+		machine, err := a.ledger.Machine(ctx, enrolled.MachineID)
+		switch {
+		case automation.CodeOf(err) == automation.CodeNotFound:
+		case err != nil:
+			return err
+		case machine.State == automation.MachineRevoked:
+			return automation.Errorf(automation.CodeMachineRevoked,
+				"this machine was revoked; to enrol it again, remove the directory %s", dir)
+		default:
+			return os.RemoveAll(machinestate.CodePath(dir))
+		}
+	}
+	code, _, err := a.enroller.NewCode(ctx, a.install.LocalOwnerID)
+	if err != nil {
+		return err
+	}
+	return fileutil.WriteFile(machinestate.CodePath(dir), []byte(code+"\n"))
+}
+
+// watch keeps a worker running until ctx ends, which leaves the worker alone.
+func (m *machineProcess) watch(ctx context.Context) {
+	defer close(m.done)
+	pause := restartFirst
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := m.attend(ctx)
+		if ctx.Err() != nil || m.isStopping() {
+			return
+		}
+		if time.Since(began) > stableAfter {
+			pause = restartFirst
+		}
+		m.app.logger.Warn("this machine's worker has ended; it is started again", "error", err, "pause", pause, "log", m.logPath())
+		wait(ctx, pause)
+		pause = min(2*pause, restartMax)
+	}
+}
+
+// attend waits for the end of the worker that runs, or of one that it starts.
+func (m *machineProcess) attend(ctx context.Context) error {
+	lock := machinestate.LockPath(m.dir)
+	if pid, running, err := lockfile.Probe(lock); err != nil {
+		return err
+	} else if running {
+		m.app.logger.Info("this machine's worker is running already", "pid", pid)
+		for running && ctx.Err() == nil {
+			wait(ctx, watchEvery)
+			if _, running, err = lockfile.Probe(lock); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return m.spawn(ctx)
+}
+
+// spawn starts a worker and waits for its end, or for the end of ctx.
+func (m *machineProcess) spawn(ctx context.Context) error {
+	log, err := m.openLog()
+	if err != nil {
+		return err
+	}
+	defer log.Close()                            //nolint:errcheck // the worker has its own copy
+	command := exec.Command(m.program, "worker", //nolint:noctx // it must outlive this process
+		"--server", m.app.localURL(),
+		"--code-file", machinestate.CodePath(m.dir),
+		"--exit-when-orphaned", workerOrphanExit.String(),
+		"--log-format", "json", "--log-level", m.app.settings.LogLevel)
+	command.Dir = m.dir
+	command.Env = append(os.Environ(), "ERRAND_DATA_DIR="+m.app.settings.DataDir)
+	command.Stdout, command.Stderr = log, log
+	command.SysProcAttr = ownSession()
+	if err := command.Start(); err != nil {
+		return fmt.Errorf("starting %s: %w", m.program, err)
+	}
+	m.app.logger.Info("this machine's worker is started", "pid", command.Process.Pid, "log", m.logPath())
+	ended := make(chan error, 1)
+	go func() { ended <- command.Wait() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+func (m *machineProcess) logPath() string { return filepath.Join(m.app.settings.DataDir, "worker.log") }
+
+func (m *machineProcess) openLog() (io.WriteCloser, error) {
+	if info, err := os.Stat(m.logPath()); err == nil && info.Size() > maxWorkerLog {
+		if err := os.Rename(m.logPath(), m.logPath()+".1"); err != nil {
+			return nil, fmt.Errorf("setting the worker's log aside: %w", err)
+		}
+	}
+	log, err := os.OpenFile(m.logPath(), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the worker's log: %w", err)
+	}
+	return log, nil
+}
+
+func (m *machineProcess) isStopping() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stopping
+}
+
+// stop ends the watch. With drain it also tells the worker to stop and waits until it is gone or ctx ends;
+// without, the worker goes on and waits for the next control plane.
+func (m *machineProcess) stop(ctx context.Context, drain bool) {
+	m.mu.Lock()
+	m.stopping = true
+	m.mu.Unlock()
+	if drain {
+		m.drain(ctx)
+	}
+	m.halt()
+	<-m.done
+}
+
+func (m *machineProcess) drain(ctx context.Context) {
+	lock := machinestate.LockPath(m.dir)
+	pid, running, err := lockfile.Probe(lock)
+	if err != nil || !running || pid == 0 {
+		return
+	}
+	process, err := os.FindProcess(pid)
+	if err == nil {
+		err = process.Signal(syscall.SIGTERM)
+	}
+	if err != nil && !errors.Is(err, os.ErrProcessDone) {
+		m.app.logger.Warn("this machine's worker could not be told to stop", "pid", pid, "error", err)
+		return
+	}
+	m.app.logger.Info("waiting for this machine's worker to drain; a second signal leaves it alone", "pid", pid)
+	for running && err == nil && ctx.Err() == nil {
+		wait(ctx, watchEvery/10)
+		_, running, err = lockfile.Probe(lock)
+	}
+}
+
+// wait returns after a pause, or when ctx ends.
+func wait(ctx context.Context, pause time.Duration) {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

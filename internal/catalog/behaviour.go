@@ -1,0 +1,184 @@
+package catalog
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/errandhq/errand/automation"
+)
+
+// AutomationResult is an automation as commands return it.
+type AutomationResult struct {
+	automation.Automation
+	// Schedules and Webhooks are the automation's triggers; this version has none.
+	Schedules []struct{} `json:"schedules"`
+	Webhooks  []struct{} `json:"webhooks"`
+	// Runs are there when they were asked for, newest first, without outputs.
+	Runs *[]automation.Run `json:"runs,omitempty"`
+	// Warnings are things that were accepted and may not mean what their author thinks.
+	Warnings []automation.Violation `json:"warnings,omitempty"`
+}
+
+// ListResult is a page of automations.
+type ListResult struct {
+	Automations []AutomationResult `json:"automations"`
+	NextCursor  string             `json:"next_cursor,omitempty"`
+}
+
+// RunsResult is a page of runs, without plans, inputs and outputs.
+type RunsResult struct {
+	Runs       []automation.Run `json:"runs"`
+	NextCursor string           `json:"next_cursor,omitempty"`
+}
+
+func present(a automation.Automation) AutomationResult {
+	return AutomationResult{Automation: a, Schedules: []struct{}{}, Webhooks: []struct{}{}}
+}
+
+func create(ctx context.Context, s *Service, p Principal, in CreateInput) (AutomationResult, error) {
+	key, err := idempotency("create", in.IdempotencyKey, in.definition)
+	if err != nil {
+		return AutomationResult{}, err
+	}
+	definition := in.definition
+	if definition.MachineID == "" {
+		if definition.MachineID, err = s.defaultMachine(ctx, p); err != nil {
+			return AutomationResult{}, err
+		}
+	}
+	created, err := s.Ledger.CreateAutomation(ctx, p.OwnerID, definition, key)
+	if err != nil {
+		return AutomationResult{}, err
+	}
+	result := present(created)
+	result.Warnings = in.warnings
+	return result, nil
+}
+
+// defaultMachine chooses the machine of an automation that names none: the one that the call came through,
+// else the only one there is.
+func (s *Service) defaultMachine(ctx context.Context, p Principal) (string, error) {
+	if p.MachineID != "" {
+		return p.MachineID, nil
+	}
+	machines, _, err := s.Ledger.Machines(ctx, p.OwnerID, automation.MaxPageSize, "")
+	if err != nil {
+		return "", err
+	}
+	var active []string
+	only := ""
+	for _, m := range machines {
+		if m.State == automation.MachineActive {
+			active = append(active, fmt.Sprintf("%s (%s)", m.ID, m.Name))
+			only = m.ID
+		}
+	}
+	switch len(active) {
+	case 0:
+		return "", automation.Invalid(automation.Violation{
+			Path: "machineId", Message: "there is no machine yet: enrol one, then create the automation",
+		})
+	case 1:
+		return only, nil
+	}
+	return "", automation.Invalid(automation.Violation{
+		Path: "machineId", Message: "is required because there are several machines: " + strings.Join(active, ", "),
+	})
+}
+
+func list(ctx context.Context, s *Service, p Principal, in ListInput) (ListResult, error) {
+	automations, next, err := s.Ledger.ListAutomations(ctx, p.OwnerID, automation.AutomationFilter{
+		Enabled: in.Enabled, MachineID: in.MachineID, Query: in.Query, Limit: pageSize(in.Limit), Cursor: in.Cursor,
+	})
+	if err != nil {
+		return ListResult{}, err
+	}
+	result := ListResult{Automations: make([]AutomationResult, 0, len(automations)), NextCursor: next}
+	for _, a := range automations {
+		result.Automations = append(result.Automations, present(a))
+	}
+	return result, nil
+}
+
+func get(ctx context.Context, s *Service, p Principal, in GetInput) (AutomationResult, error) {
+	found, err := s.Ledger.Automation(ctx, p.OwnerID, in.AutomationID)
+	if err != nil {
+		return AutomationResult{}, err
+	}
+	result := present(found)
+	if in.IncludeRuns {
+		page, err := runs(ctx, s, p, RunsInput{AutomationID: in.AutomationID, Limit: in.RunsLimit})
+		if err != nil {
+			return AutomationResult{}, err
+		}
+		result.Runs = &page.Runs
+	}
+	return result, nil
+}
+
+func runNow(ctx context.Context, s *Service, p Principal, in RunNowInput) (automation.Run, error) {
+	request := in
+	request.IdempotencyKey, request.WaitMs = "", 0
+	key, err := idempotency("run-now", in.IdempotencyKey, request)
+	if err != nil {
+		return automation.Run{}, err
+	}
+	run, err := s.Ledger.Admit(ctx, automation.Admission{
+		OwnerID: p.OwnerID, AutomationID: in.AutomationID, Input: in.Input, Key: key,
+		Trigger: automation.Trigger{Kind: automation.TriggerManual},
+	})
+	if err != nil {
+		return automation.Run{}, err
+	}
+	s.Engine.Admitted(run.ID)
+	return s.await(ctx, p, run.ID, time.Duration(in.WaitMs)*time.Millisecond)
+}
+
+func showRun(ctx context.Context, s *Service, p Principal, in RunInput) (automation.Run, error) {
+	return s.await(ctx, p, in.RunID, time.Duration(in.WaitMs)*time.Millisecond)
+}
+
+func runs(ctx context.Context, s *Service, p Principal, in RunsInput) (RunsResult, error) {
+	page, next, err := s.Ledger.ListRuns(ctx, p.OwnerID, automation.RunFilter{
+		AutomationID: in.AutomationID, MachineID: in.MachineID, Status: in.Status, Trigger: in.Trigger,
+		Since: instantOf(in.Since), Until: instantOf(in.Until), Limit: pageSize(in.Limit), Cursor: in.Cursor,
+	})
+	if err != nil {
+		return RunsResult{}, err
+	}
+	if page, err = s.explainAll(ctx, page); err != nil {
+		return RunsResult{}, err
+	}
+	if page == nil {
+		page = []automation.Run{}
+	}
+	return RunsResult{Runs: page, NextCursor: next}, nil
+}
+
+func cancelRun(ctx context.Context, s *Service, p Principal, in CancelInput) (automation.Run, error) {
+	cancelled, err := s.Ledger.RequestCancel(ctx, p.OwnerID, in.RunID, in.Reason, in.Force)
+	if err != nil {
+		return automation.Run{}, err
+	}
+	s.Engine.Cancelled(cancelled.Run, cancelled.Begun)
+	return s.await(ctx, p, in.RunID, 0)
+}
+
+// idempotency makes the key of a request; the request is what must be equal for a repeat.
+func idempotency(operation, key string, request any) (automation.Idempotency, error) {
+	if key == "" {
+		return automation.Idempotency{}, nil
+	}
+	content, err := json.Marshal(request)
+	if err != nil {
+		return automation.Idempotency{}, errors.Join(errors.New("hashing a request"), err)
+	}
+	sum := sha256.Sum256(content)
+	return automation.Idempotency{Operation: operation, Key: key, RequestHash: hex.EncodeToString(sum[:])}, nil
+}

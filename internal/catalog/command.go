@@ -1,0 +1,105 @@
+// Package catalog defines every command of the product once: its name, contract, input, result, errors and
+// behaviour. REST routes, CLI commands and later faces are projections of it, and none of them invents an
+// operation of its own. What a command does is here too, over small interfaces of the ledger and the engine;
+// it never executes a step.
+package catalog
+
+import (
+	"context"
+	"reflect"
+
+	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/strictjson"
+)
+
+// Principal is who asks: the owner whose things are meant and, for a call that comes through a machine, that
+// machine.
+type Principal struct {
+	OwnerID   string
+	MachineID string
+}
+
+// Route is the REST projection of a command. Members of the input that appear in the path in braces are taken
+// from there; the others are query parameters of a GET and the body of any other method.
+type Route struct {
+	Method string
+	// Path is below /v1.
+	Path string
+	// Status is the HTTP status of success.
+	Status int
+}
+
+// Command is one command of the catalog.
+type Command struct {
+	Name string
+	// Summary is one line; Contract is everything that a reader with no other context needs.
+	Summary  string
+	Contract string
+	// Example is an input that works as it stands, apart from ids.
+	Example string
+	Route   Route
+	// Errors are the codes that the command itself may answer with, beside those of every command.
+	Errors []automation.Code
+	// Input and Result are the types of what goes in and comes out.
+	Input, Result reflect.Type
+
+	check func(input []byte) error
+	run   func(ctx context.Context, s *Service, p Principal, input []byte) (any, error)
+}
+
+// CommonErrors are the codes that every command may answer with.
+var CommonErrors = []automation.Code{
+	automation.CodeValidationFailed, automation.CodeUnauthorized, automation.CodeForbidden,
+	automation.CodePayloadTooLarge, automation.CodeStoreUnavailable, automation.CodeInternal,
+}
+
+// Check decodes an input by every rule that needs no ledger, and changes nothing. Its errors are
+// validation_failed with all violations.
+func (c Command) Check(input []byte) error { return c.check(input) }
+
+// Execute decodes an input and does what the command says, for the principal.
+func (c Command) Execute(ctx context.Context, s *Service, p Principal, input []byte) (any, error) {
+	return c.run(ctx, s, p, input)
+}
+
+// define binds a command's description to its typed behaviour.
+func define[In, Out any](
+	c Command, decode func([]byte) (In, error), run func(context.Context, *Service, Principal, In) (Out, error),
+) Command {
+	c.Input, c.Result = reflect.TypeFor[In](), reflect.TypeFor[Out]()
+	c.check = func(input []byte) error {
+		_, err := decode(input)
+		return err
+	}
+	c.run = func(ctx context.Context, s *Service, p Principal, input []byte) (any, error) {
+		in, err := decode(input)
+		if err != nil {
+			return nil, err
+		}
+		return run(ctx, s, p, in)
+	}
+	return c
+}
+
+// decodeInto decodes an input into a struct and lets the struct check its own rules.
+func decodeInto[In interface{ violations() []automation.Violation }](input []byte) (In, error) {
+	var in In
+	violations := strictjson.Unmarshal(input, &in)
+	if len(violations) == 0 {
+		violations = in.violations()
+	}
+	if len(violations) > 0 {
+		return in, automation.Invalid(violations...)
+	}
+	return in, nil
+}
+
+// Find returns the command of a name.
+func Find(name string) (Command, bool) {
+	for _, c := range Commands() {
+		if c.Name == name {
+			return c, true
+		}
+	}
+	return Command{}, false
+}

@@ -1,0 +1,105 @@
+package catalog
+
+import (
+	"net/http"
+
+	"github.com/errandhq/errand/automation"
+)
+
+// Commands returns every command, in the order in which a newcomer meets them.
+func Commands() []Command {
+	return []Command{createCommand, getCommand, listCommand, runNowCommand, runCommand, runsCommand, cancelRunCommand}
+}
+
+var createCommand = define(Command{
+	Name:    "create",
+	Summary: "Create an automation",
+	Contract: `Stores a named plan of ordered steps for one machine. Nothing runs yet: use run-now.
+
+A plan of version 2 has steps of three kinds, which are never aliases of one another:
+  action   {"id", "kind": "action", "actionId", "input"}: calls an action of the machine, e.g. channels.notify_user
+  command  {"id", "kind": "command", "command", "args"}: an executable and its arguments, with no shell anywhere
+  script   {"id", "kind": "script", "runtime": "shell" | "node" | "python", "source"}: the text of a program
+Commands and scripts also take cwd (absolute; default the home directory of the machine's user), env, stdin,
+timeoutMs (default 1 hour), maxOutputBytes (default 256 KiB a stream) and leftovers ("end" or "keep").
+A plan of version 1 has only actions, with id, actionId and input. Steps run one after another; the first that
+fails ends the run. The exact object {"$runInput": true} inside an action's input or a stdin becomes the
+run's input.
+
+machineId may be left out when there is one machine, or when the command is given on a machine.
+Without workflow.compiled the automation is a draft: it is kept, and not executable.
+Every violation of a document is reported at once, with its place; then nothing is stored.
+Do not put secrets into a plan: it is stored as it is and shown to whoever may read the automation.`,
+	Example: `{"name":"Hello","workflow":{"compiled":{"version":2,"steps":[` +
+		`{"id":"greet","kind":"command","command":"echo","args":["hello"]}]}}}`,
+	Route:  Route{Method: http.MethodPost, Path: "/automations", Status: http.StatusCreated},
+	Errors: []automation.Code{automation.CodeMachineRevoked, automation.CodeIdempotencyConflict},
+}, decodeCreate, create)
+
+var getCommand = define(Command{
+	Name:    "get",
+	Summary: "Show an automation",
+	Contract: `Returns the automation with its plan. With include_runs also its latest runs, newest first, without
+outputs; use run to read one whole.`,
+	Example: `{"automation_id":"0193f5a0-0000-7000-8000-000000000000","include_runs":true,"runs_limit":5}`,
+	Route:   Route{Method: http.MethodGet, Path: "/automations/{automation_id}", Status: http.StatusOK},
+	Errors:  []automation.Code{automation.CodeNotFound},
+}, decodeInto[GetInput], get)
+
+var listCommand = define(Command{
+	Name:    "list",
+	Summary: "List automations",
+	Contract: `Returns a page of automations, newest first, without plans. When next_cursor is there, give it as cursor
+to get the next page.`,
+	Example: `{"enabled":true,"limit":20}`,
+	Route:   Route{Method: http.MethodGet, Path: "/automations", Status: http.StatusOK},
+}, decodeInto[ListInput], list)
+
+var runNowCommand = define(Command{
+	Name:    "run-now",
+	Summary: "Run an automation now",
+	Contract: `Admits one run and returns it as pending, at once; it never waits for the machine. An admitted run survives
+everything: while its machine is off it waits, without limit. With wait_ms the answer comes when the run has
+ended or the time has passed, whichever is first; a run that has not ended goes on.
+The run executes a snapshot: later changes of the automation do not touch it.
+With idempotency_key a repeat returns the run of the first call; the same key with another request is
+idempotency_conflict. Read the result with run.`,
+	Example: `{"automation_id":"0193f5a0-0000-7000-8000-000000000000","input":{"who":"Mom"},"wait_ms":10000}`,
+	Route:   Route{Method: http.MethodPost, Path: "/automations/{automation_id}/runs", Status: http.StatusCreated},
+	Errors: []automation.Code{
+		automation.CodeNotFound, automation.CodeAutomationDisabled, automation.CodeNotExecutable,
+		automation.CodeUnsupportedPlanVersion, automation.CodeMachineRevoked, automation.CodeIdempotencyConflict,
+	},
+}, decodeInto[RunNowInput], runNow)
+
+var runCommand = define(Command{
+	Name:    "run",
+	Summary: "Show a run with its steps and outputs",
+	Contract: `Returns the run with its plan, input, and for each step its status, output and error. A run that has not
+ended says in waitingFor what it waits for. With wait_ms the answer comes when the run has ended or the time
+has passed, whichever is first.`,
+	Example: `{"run_id":"0193f5a0-0000-7000-8000-000000000000","wait_ms":10000}`,
+	Route:   Route{Method: http.MethodGet, Path: "/runs/{run_id}", Status: http.StatusOK},
+	Errors:  []automation.Code{automation.CodeNotFound},
+}, decodeInto[RunInput], showRun)
+
+var runsCommand = define(Command{
+	Name:    "runs",
+	Summary: "List runs",
+	Contract: `Returns a page of runs, newest first, without plans, inputs and outputs. When next_cursor is there, give it
+as cursor to get the next page.`,
+	Example: `{"status":"failed","limit":20}`,
+	Route:   Route{Method: http.MethodGet, Path: "/runs", Status: http.StatusOK},
+}, decodeInto[RunsInput], runs)
+
+var cancelRunCommand = define(Command{
+	Name:    "cancel-run",
+	Summary: "Cancel a run",
+	Contract: `Steps that have not begun are skipped at once. A step that executes is ended by its machine: TERM, 10
+seconds of grace, then KILL; the run says cancelled when the machine has said so, and cancel_confirmation in
+waitingFor until then. With force the run is ended without waiting, its step is marked unconfirmed, and the
+machine is told until it confirms. A second cancel changes nothing, but may add force.`,
+	Example: `{"run_id":"0193f5a0-0000-7000-8000-000000000000","reason":"wrong directory"}`,
+	Route:   Route{Method: http.MethodPost, Path: "/runs/{run_id}/cancel", Status: http.StatusOK},
+	Errors:  []automation.Code{automation.CodeNotFound, automation.CodeAlreadyFinished},
+}, decodeInto[CancelInput], cancelRun)

@@ -1,0 +1,293 @@
+// Package cli is the command line of errand: the commands of the catalog, read from arguments, checked before
+// any call, sent to the service and printed as one JSON line. stdout is the answer and stderr the story; both
+// are for programs first. Help needs no configuration and no network.
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	"github.com/goccy/go-yaml"
+
+	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/catalog"
+	"github.com/errandhq/errand/internal/client"
+	"github.com/errandhq/errand/internal/strictjson"
+)
+
+// Exit codes of the program.
+const (
+	exitOK          = 0
+	exitRefused     = 1 // by the service
+	exitUsage       = 2 // usage or invalid input, before any call
+	exitUnavailable = 3 // no service or runtime
+)
+
+// maxInputBytes bounds what is read from a file or from standard input: more than any valid input.
+const maxInputBytes = 16 << 20
+
+// Worker are the options of `errand worker`.
+type Worker struct {
+	Server           string `env:"ERRAND_SERVER_URL" help:"Address of the control plane; needed once, to enrol." placeholder:"URL"`
+	CodeFile         string `name:"code-file" help:"File that holds a one-time enrolment code." placeholder:"FILE"`
+	Name             string `help:"Name of this machine when it enrols (default: its host name)."`
+	Concurrency      int    `default:"4" help:"How many steps execute at the same time."`
+	Drain            string `default:"30s" help:"How long steps may go on when the worker is asked to stop."`
+	ExitWhenOrphaned string `name:"exit-when-orphaned" default:"0s" help:"Leave after this long without a control plane and without a program; 0 never."`
+	LogFormat        string `name:"log-format" env:"ERRAND_LOG_FORMAT" enum:"auto,text,json" default:"auto" help:"text, json, or auto: text on a terminal."`
+	LogLevel         string `name:"log-level" env:"ERRAND_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"debug, info, warn or error."`
+}
+
+// Program is what the command line is wired to.
+type Program struct {
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	Getenv         func(string) string
+	// DataDir returns the directory of worker.json and server.json.
+	DataDir func() (string, error)
+	// Alive reports whether a process of that id exists.
+	Alive func(pid int) bool
+	// Version is the build of this program.
+	Version string
+	// RunWorker runs the machine's worker until it is told to stop.
+	RunWorker func(ctx context.Context, dataDir string, options Worker) error
+}
+
+// flags are the options of every command of the catalog.
+type flags struct {
+	Input  *string `xor:"input" help:"The input, a JSON object." placeholder:"JSON"`
+	File   *string `xor:"input" help:"A file that holds the input, JSON or YAML; - is standard input." placeholder:"PATH"`
+	Stdin  bool    `xor:"input" help:"Read the input, JSON or YAML, from standard input."`
+	Pretty bool    `help:"Indent the answer."`
+}
+
+// usageError is a mistake in the arguments.
+type usageError struct{ message string }
+
+func (e usageError) Error() string { return e.message }
+
+// Main runs the program with its arguments, without its name, and returns the exit code.
+func (p *Program) Main(ctx context.Context, args []string) int {
+	if len(args) > 0 && args[0] == "automations" {
+		args = args[1:]
+	}
+	if name, asked := helpAsked(args); asked {
+		return p.help(name)
+	}
+	root := struct {
+		Worker  Worker   `cmd:"" help:"Run this machine's worker."`
+		Version struct{} `cmd:"" help:"Print the version."`
+	}{}
+	options := []kong.Option{kong.Name("errand"), kong.NoDefaultHelp(), kong.Exit(func(int) {})}
+	commandFlags := map[string]*flags{}
+	for _, command := range catalog.Commands() {
+		commandFlags[command.Name] = &flags{}
+		options = append(options, kong.DynamicCommand(command.Name, command.Summary, "", commandFlags[command.Name]))
+	}
+	parser, err := kong.New(&root, options...)
+	if err != nil {
+		return p.fail(fmt.Errorf("describing the commands: %w", err))
+	}
+	parsed, err := parser.Parse(args)
+	if err != nil {
+		return p.fail(usageError{err.Error() + "; see errand --help"})
+	}
+	switch name := parsed.Command(); name {
+	case "worker":
+		return p.worker(ctx, root.Worker)
+	case "version":
+		return p.print(map[string]any{"result": map[string]string{"version": p.Version}}, false)
+	default:
+		return p.command(ctx, name, *commandFlags[name])
+	}
+}
+
+// command runs one command of the catalog.
+func (p *Program) command(ctx context.Context, name string, f flags) int {
+	command, _ := catalog.Find(name)
+	input, err := p.input(f)
+	if err != nil {
+		return p.fail(err)
+	}
+	if err := command.Check(input); err != nil {
+		return p.fail(usageOf(err))
+	}
+	dataDir, err := p.DataDir()
+	if err != nil {
+		return p.fail(&automation.Error{Code: automation.CodeRuntimeUnavailable, Message: err.Error()})
+	}
+	endpoint, err := client.Discovery{Getenv: p.Getenv, DataDir: dataDir, Alive: p.Alive}.Find()
+	if err != nil {
+		return p.fail(err)
+	}
+	result, err := (&client.Client{Endpoint: endpoint}).Call(ctx, client.Route{
+		Method: command.Route.Method, Path: command.Route.Path,
+	}, input)
+	if err != nil {
+		return p.fail(err)
+	}
+	return p.print(map[string]any{"result": result}, f.Pretty)
+}
+
+// invalidInput is an input that was refused before any call.
+type invalidInput struct{ refusal *automation.Error }
+
+func (e invalidInput) Error() string { return e.refusal.Error() }
+
+func usageOf(err error) error {
+	var refusal *automation.Error
+	if errors.As(err, &refusal) {
+		return invalidInput{refusal}
+	}
+	return err
+}
+
+// input reads the command's input from the one place that was named.
+func (p *Program) input(f flags) (json.RawMessage, error) {
+	var content []byte
+	var err error
+	isYAML := false
+	switch {
+	case f.Input != nil:
+		content = []byte(*f.Input)
+	case f.File != nil && *f.File != "-":
+		content, err = readFile(*f.File)
+		extension := strings.ToLower(filepath.Ext(*f.File))
+		isYAML = extension == ".yaml" || extension == ".yml"
+	case f.Stdin || f.File != nil:
+		content, err = readAll(p.Stdin, "standard input")
+	default:
+		return json.RawMessage("{}"), nil
+	}
+	if err != nil {
+		return nil, usageError{err.Error()}
+	}
+	if isYAML || f.Input == nil && !bytes.HasPrefix(bytes.TrimLeft(content, " \t\r\n"), []byte("{")) {
+		converted, err := yaml.YAMLToJSON(content)
+		if err != nil {
+			return nil, usageError{"the input is neither JSON nor YAML: " + yaml.FormatError(err, false, false)}
+		}
+		content = converted
+	}
+	return content, nil
+}
+
+func readFile(path string) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("the input could not be read: %w", err)
+	}
+	defer file.Close() //nolint:errcheck // it was only read
+	return readAll(file, path)
+}
+
+func readAll(r io.Reader, name string) ([]byte, error) {
+	content, err := io.ReadAll(io.LimitReader(r, maxInputBytes+1))
+	if err != nil {
+		return nil, fmt.Errorf("the input could not be read from %s: %w", name, err)
+	}
+	if len(content) > maxInputBytes {
+		return nil, fmt.Errorf("the input in %s is larger than %d bytes", name, maxInputBytes)
+	}
+	return content, nil
+}
+
+func (p *Program) worker(ctx context.Context, options Worker) int {
+	dataDir, err := p.DataDir()
+	if err == nil {
+		err = p.RunWorker(ctx, dataDir, options)
+	}
+	if err != nil {
+		return p.fail(&automation.Error{Code: automation.CodeRuntimeUnavailable, Message: err.Error()})
+	}
+	return exitOK
+}
+
+// print writes the answer as one JSON line on standard output.
+func (p *Program) print(answer any, pretty bool) int {
+	line, err := strictjson.Marshal(answer)
+	if err != nil {
+		return p.fail(fmt.Errorf("encoding the answer: %w", err))
+	}
+	if pretty {
+		var indented bytes.Buffer
+		if err := json.Indent(&indented, line, "", "  "); err == nil {
+			line = indented.Bytes()
+		}
+	}
+	if _, err := p.Stdout.Write(append(line, '\n')); err != nil {
+		return p.fail(fmt.Errorf("writing the answer: %w", err))
+	}
+	return exitOK
+}
+
+// failure is the body of an error line.
+type failure struct {
+	Code    automation.Code `json:"code"`
+	Message string          `json:"message"`
+	Status  int             `json:"status,omitempty"`
+	Details any             `json:"details,omitempty"`
+}
+
+// fail writes an error as one JSON line on standard error and returns the exit code that fits it.
+func (p *Program) fail(err error) int {
+	body, exit := failure{Code: automation.CodeInternal, Message: err.Error()}, exitRefused
+	var (
+		usage   usageError
+		invalid invalidInput
+		remote  *client.RemoteError
+		local   *automation.Error
+	)
+	switch {
+	case errors.As(err, &usage):
+		body, exit = failure{Code: automation.CodeValidationFailed, Message: usage.message}, exitUsage
+	case errors.As(err, &invalid):
+		body = failure{Code: invalid.refusal.Code, Message: invalid.refusal.Message}
+		if len(invalid.refusal.Details) > 0 {
+			body.Details = invalid.refusal.Details
+		}
+		exit = exitUsage
+	case errors.As(err, &remote):
+		body = failure{Code: remote.Code, Message: remote.Message, Status: remote.Status}
+		if len(remote.Details) > 0 {
+			body.Details = remote.Details
+		}
+	case errors.As(err, &local):
+		body = failure{Code: local.Code, Message: local.Message}
+		if local.Code == automation.CodeRuntimeUnavailable {
+			exit = exitUnavailable
+		}
+	}
+	line, encodeErr := strictjson.Marshal(map[string]any{"error": body})
+	if encodeErr != nil {
+		line = []byte(`{"error":{"code":"internal","message":"the error could not be encoded"}}`)
+	}
+	_, _ = p.Stderr.Write(append(line, '\n')) // nowhere is left to say that standard error is gone
+	return exit
+}
+
+// helpAsked reports whether help is wanted, and of which command.
+func helpAsked(args []string) (name string, asked bool) {
+	if end := slices.Index(args, "--"); end >= 0 {
+		args = args[:end]
+	}
+	for i, arg := range args {
+		_, isCommand := catalog.Find(arg)
+		switch {
+		case arg == "--help" || arg == "-h" || arg == "help" && i == 0:
+			asked = true
+		case name == "" && (isCommand || arg == "worker"):
+			name = arg
+		}
+	}
+	return name, asked
+}

@@ -1,0 +1,247 @@
+// Package engine is the control plane's side of Temporal: it connects to a cluster, starts the workflows of
+// admitted runs once each, tells them of cancels, and knows whether the cluster answers. It leaves what a run
+// is to the ledger: only ids, kinds, summaries and limits are handed to Temporal.
+package engine
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/operatorservice/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+
+	"github.com/errandhq/errand/automation"
+)
+
+// The search attributes by which operators find runs in Temporal.
+var (
+	attributeAutomation = temporal.NewSearchAttributeKeyKeyword("ErrandAutomationId")
+	attributeMachine    = temporal.NewSearchAttributeKeyKeyword("ErrandMachineId")
+	attributeTrigger    = temporal.NewSearchAttributeKeyKeyword("ErrandTrigger")
+)
+
+// SearchAttributes returns the names of the search attributes, all of them keywords.
+func SearchAttributes() []string {
+	return []string{attributeAutomation.GetName(), attributeMachine.GetName(), attributeTrigger.GetName()}
+}
+
+// callTimeout bounds one call of Temporal made on behalf of the control plane.
+const callTimeout = 10 * time.Second
+
+// Options say which cluster to use and as whom.
+type Options struct {
+	HostPort       string
+	Namespace      string
+	TLS            *tls.Config // nil for a plain-text connection
+	InstallationID string
+	Logger         *slog.Logger
+}
+
+// Engine is a connection to one namespace of one Temporal cluster.
+type Engine struct {
+	client     client.Client
+	namespace  string
+	install    string
+	id         string
+	attributes bool
+	logger     *slog.Logger
+	down       atomic.Bool
+}
+
+// Connect dials the cluster, reads its identity and makes sure that the search attributes exist. Where they
+// may not be created, the exact command for an operator is logged and runs are started without them. It
+// reports engine_unavailable when the cluster does not answer.
+func Connect(ctx context.Context, o Options) (*Engine, error) {
+	c, err := client.DialContext(ctx, client.Options{
+		HostPort:          o.HostPort,
+		Namespace:         o.Namespace,
+		Identity:          "errandd/" + o.InstallationID,
+		Logger:            log.NewStructuredLogger(o.Logger),
+		ConnectionOptions: client.ConnectionOptions{TLS: o.TLS},
+	})
+	if err != nil {
+		return nil, translate("connecting to Temporal", err)
+	}
+	e := &Engine{client: c, namespace: o.Namespace, install: o.InstallationID, logger: o.Logger}
+	if err := e.identify(ctx); err != nil {
+		c.Close()
+		return nil, err
+	}
+	e.ensureSearchAttributes(ctx)
+	return e, nil
+}
+
+// identify reads the id of the cluster and of the namespace, which together tell one engine from another.
+func (e *Engine) identify(ctx context.Context) error {
+	cluster, err := e.client.WorkflowService().GetClusterInfo(ctx, &workflowservice.GetClusterInfoRequest{})
+	if err != nil {
+		return translate("reading the id of the Temporal cluster", err)
+	}
+	namespace, err := e.client.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{
+		Namespace: e.namespace,
+	})
+	if err != nil {
+		return translate(fmt.Sprintf("reading the Temporal namespace %q", e.namespace), err)
+	}
+	e.id = cluster.GetClusterId() + "/" + namespace.GetNamespaceInfo().GetId()
+	return nil
+}
+
+// ensureSearchAttributes creates the search attributes that are missing.
+func (e *Engine) ensureSearchAttributes(ctx context.Context) {
+	wanted := map[string]enumspb.IndexedValueType{}
+	for _, key := range SearchAttributes() {
+		wanted[key] = enumspb.INDEXED_VALUE_TYPE_KEYWORD
+	}
+	operator := e.client.OperatorService()
+	if have, err := operator.ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{
+		Namespace: e.namespace,
+	}); err == nil {
+		for name := range have.GetCustomAttributes() {
+			delete(wanted, name)
+		}
+	}
+	if len(wanted) > 0 {
+		_, err := operator.AddSearchAttributes(ctx, &operatorservice.AddSearchAttributesRequest{
+			Namespace: e.namespace, SearchAttributes: wanted,
+		})
+		if err != nil {
+			e.logger.Warn("search attributes are missing in Temporal and could not be created; "+
+				"runs start without them until an operator runs the command and restarts the control plane",
+				"error", err, "command", searchAttributeCommand(e.namespace, wanted))
+			return
+		}
+	}
+	e.attributes = true
+}
+
+// ID names the cluster and namespace. A run whose workflow is in another one is started anew in this one.
+func (e *Engine) ID() string { return e.id }
+
+// Client returns the connection, for the worker of the control queue and the gateway.
+func (e *Engine) Client() client.Client { return e.client }
+
+// Close ends the connection.
+func (e *Engine) Close() { e.client.Close() }
+
+// Up reports whether the last call of Temporal was answered.
+func (e *Engine) Up() bool { return !e.down.Load() }
+
+// Check asks Temporal whether it serves and remembers the answer for [Engine.Up].
+func (e *Engine) Check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	_, err := e.client.CheckHealth(ctx, &client.CheckHealthRequest{})
+	return e.observe(translate("checking Temporal", err))
+}
+
+// StartRun starts the workflow of a run. A workflow of that id that is there already, also a closed one, is
+// the one that was wanted.
+func (e *Engine) StartRun(ctx context.Context, run automation.Startable) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	options := client.StartWorkflowOptions{
+		ID:                    automation.WorkflowID(e.install, run.RunID, run.Generation),
+		TaskQueue:             automation.ControlQueue(e.install),
+		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
+		EnableEagerStart:      true,
+		StaticSummary:         summary(run.AutomationName + " · " + string(run.Trigger)),
+	}
+	if e.attributes {
+		options.TypedSearchAttributes = temporal.NewSearchAttributes(
+			attributeAutomation.ValueSet(run.AutomationID),
+			attributeMachine.ValueSet(run.MachineID),
+			attributeTrigger.ValueSet(string(run.Trigger)),
+		)
+	}
+	_, err := e.client.ExecuteWorkflow(ctx, options, automation.WorkflowAutomationRun, automation.RunInput{
+		RunID:        run.RunID,
+		Generation:   run.Generation,
+		MachineQueue: automation.MachineQueue(e.install, run.MachineID),
+		Steps:        run.Steps,
+	})
+	var started *serviceerror.WorkflowExecutionAlreadyStarted
+	if errors.As(err, &started) {
+		err = nil
+	}
+	return e.observe(translate("starting the workflow of run "+run.RunID, err))
+}
+
+// NotifyCancel tells the workflow of a run that the ledger has recorded a cancel. A workflow that is not
+// there has nothing to be told.
+func (e *Engine) NotifyCancel(ctx context.Context, runID string, generation int64, notice automation.CancelNotice) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	id := automation.WorkflowID(e.install, runID, generation)
+	err := e.client.SignalWorkflow(ctx, id, "", automation.CancelSignal.Name, notice)
+	var gone *serviceerror.NotFound
+	if errors.As(err, &gone) {
+		err = nil
+	}
+	return e.observe(translate("telling the workflow of run "+runID+" of its cancel", err))
+}
+
+// observe remembers whether Temporal answered.
+func (e *Engine) observe(err error) error {
+	e.down.Store(automation.CodeOf(err) == automation.CodeEngineUnavailable)
+	return err
+}
+
+// translate turns an error of Temporal into one of the closed set. Everything that a later try may cure is
+// engine_unavailable.
+func translate(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var (
+		invalid *serviceerror.InvalidArgument
+		denied  *serviceerror.PermissionDenied
+	)
+	if errors.As(err, &invalid) || errors.As(err, &denied) {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return &automation.Error{
+		Code: automation.CodeEngineUnavailable, Cause: fmt.Errorf("%s: %w", doing, err),
+		Message: "Temporal does not answer; what was admitted is kept and starts when it does",
+	}
+}
+
+// maxSummaryBytes is Temporal's limit of a summary.
+const maxSummaryBytes = 400
+
+// summary cuts a text to what Temporal takes, on a character boundary.
+func summary(text string) string {
+	if len(text) <= maxSummaryBytes {
+		return text
+	}
+	const ellipsis = "…"
+	cut := 0
+	for i := range text {
+		if i > maxSummaryBytes-len(ellipsis) {
+			break
+		}
+		cut = i
+	}
+	return text[:cut] + ellipsis
+}
+
+// searchAttributeCommand is what an operator types to create search attributes.
+func searchAttributeCommand(namespace string, wanted map[string]enumspb.IndexedValueType) string {
+	command := "temporal operator search-attribute create --namespace " + namespace
+	for _, key := range SearchAttributes() {
+		if _, missing := wanted[key]; missing {
+			command += " --name " + key + " --type Keyword"
+		}
+	}
+	return command
+}

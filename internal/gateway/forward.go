@@ -1,0 +1,65 @@
+package gateway
+
+import (
+	"context"
+	"log/slog"
+
+	"go.temporal.io/api/serviceerror"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// forward makes one call to Temporal that is not a poll. The outgoing context has no metadata: gRPC keeps
+// incoming headers apart, and nothing copies them.
+func forward[In, Out any](ctx context.Context, s *service, call func(context.Context, *In, ...grpc.CallOption) (*Out, error), in *In) (*Out, error) {
+	callCtx, cancel := context.WithTimeout(ctx, forwardTimeout)
+	defer cancel()
+	out, err := call(callCtx, in)
+	if err == nil {
+		return out, nil
+	}
+	if ctx.Err() != nil {
+		return nil, status.FromContextError(ctx.Err()).Err()
+	}
+	return nil, s.callError(ctx, err)
+}
+
+// callError translates what Temporal answered to a call about a task. What concerns the task passes, since
+// the worker acts on it: NOT_FOUND says that the attempt is over. What concerns the connection between the
+// control plane and Temporal is Unavailable, which the SDK retries, and so is a namespace that is not found.
+func (s *service) callError(ctx context.Context, err error) error {
+	st := serviceerror.ToStatus(err)
+	if isNamespaceError(err) {
+		s.logUpstream(ctx, "call", st.Code(), err)
+		return status.Error(codes.Unavailable, "Temporal cannot be reached now")
+	}
+	switch st.Code() {
+	case codes.NotFound, codes.InvalidArgument, codes.FailedPrecondition, codes.Aborted, codes.OutOfRange, codes.ResourceExhausted:
+		return status.Error(st.Code(), st.Message())
+	default:
+		s.logUpstream(ctx, "call", st.Code(), err)
+		return status.Error(codes.Unavailable, "Temporal cannot be reached now")
+	}
+}
+
+// isNamespaceError reports whether Temporal does not serve our namespace, which looks like a task that is not
+// found in all but the type.
+func isNamespaceError(err error) bool {
+	switch serviceerror.FromStatus(serviceerror.ToStatus(err)).(type) {
+	case *serviceerror.NamespaceNotFound, *serviceerror.NamespaceInvalidState, *serviceerror.NamespaceNotActive:
+		return true
+	}
+	return false
+}
+
+// logUpstream says what went wrong behind the gateway. While Temporal is down every machine meets it at every
+// poll, and others report that, so plain unavailability is for debugging.
+func (s *service) logUpstream(ctx context.Context, what string, code codes.Code, err error) {
+	level := slog.LevelWarn
+	switch code {
+	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
+		level = slog.LevelDebug
+	}
+	s.log.Log(ctx, level, "Temporal refused a call that was forwarded for a machine", "what", what, "machine", machineID(ctx), "code", code.String(), "error", err)
+}

@@ -1,0 +1,164 @@
+package identity
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/go-jose/go-jose/v4"
+)
+
+// DeviceKeyFile is the name of the device key in a worker's state directory.
+const DeviceKeyFile = "device.key"
+
+// algorithms are all that a machine may sign with: Ed25519, which this package makes, and ECDSA on P-256,
+// which hardware keys offer. What is not here (none, HMAC, RSA) does not even parse.
+var algorithms = []jose.SignatureAlgorithm{jose.EdDSA, jose.ES256}
+
+// DeviceKey is the private key of one machine. It prints as its thumbprint.
+type DeviceKey struct {
+	private    jose.JSONWebKey
+	public     json.RawMessage
+	thumbprint string
+}
+
+// LoadOrCreateKey returns the device key in dir, and makes an Ed25519 key when there is none. The file is a
+// JSON Web Key (RFC 8037) with mode 0600; one that others may read is refused.
+func LoadOrCreateKey(dir string) (*DeviceKey, error) {
+	path := filepath.Join(dir, DeviceKeyFile)
+	data, err := loadOrCreateSecret(path, newDeviceKey)
+	if err != nil {
+		return nil, fmt.Errorf("loading the device key: %w", err)
+	}
+	key, err := parseDeviceKey(data)
+	if err != nil {
+		return nil, fmt.Errorf("loading the device key from %s: %w", path, err)
+	}
+	return key, nil
+}
+
+func newDeviceKey() ([]byte, error) {
+	_, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("generating a device key: %w", err)
+	}
+	data, err := json.Marshal(jose.JSONWebKey{Key: private})
+	if err != nil {
+		return nil, fmt.Errorf("encoding a device key: %w", err)
+	}
+	return append(data, '\n'), nil
+}
+
+func parseDeviceKey(data []byte) (*DeviceKey, error) {
+	var private jose.JSONWebKey
+	if err := json.Unmarshal(data, &private); err != nil {
+		return nil, errors.New("the file is not a JSON Web Key")
+	}
+	if !private.Valid() || private.IsPublic() {
+		return nil, errors.New("the file holds no private key")
+	}
+	public := jose.JSONWebKey{Key: private.Public().Key}
+	if err := checkKeyType(public); err != nil {
+		return nil, err
+	}
+	encoded, err := json.Marshal(public)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the public key: %w", err)
+	}
+	print, err := thumbprint(public)
+	if err != nil {
+		return nil, err
+	}
+	return &DeviceKey{private: jose.JSONWebKey{Key: private.Key}, public: encoded, thumbprint: print}, nil
+}
+
+// Public returns the public key as a JSON Web Key with its required members only.
+func (k *DeviceKey) Public() json.RawMessage { return bytes.Clone(k.public) }
+
+// Thumbprint returns the SHA-256 thumbprint of the public key (RFC 7638) in base64url.
+func (k *DeviceKey) Thumbprint() string { return k.thumbprint }
+
+// String returns the thumbprint, so that a printed key gives nothing away.
+func (k *DeviceKey) String() string { return "device key " + k.thumbprint }
+
+// GoString returns the thumbprint, as String does.
+func (k *DeviceKey) GoString() string { return k.String() }
+
+// sign returns the payload as a compact JWS of the given type that names its public key.
+func (k *DeviceKey) sign(typ jose.ContentType, payload []byte) (string, error) {
+	algorithm := jose.EdDSA
+	if _, ok := k.private.Key.(*ecdsa.PrivateKey); ok {
+		algorithm = jose.ES256
+	}
+	options := (&jose.SignerOptions{EmbedJWK: true}).WithType(typ)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: k.private.Key}, options)
+	if err != nil {
+		return "", fmt.Errorf("preparing a signature: %w", err)
+	}
+	signed, err := signer.Sign(payload)
+	if err != nil {
+		return "", fmt.Errorf("signing: %w", err)
+	}
+	return signed.CompactSerialize()
+}
+
+// publicKey is a public key that a proof is checked with.
+type publicKey struct {
+	jwk        jose.JSONWebKey
+	thumbprint string
+}
+
+// parsePublicKey reads a public JSON Web Key of a type in use and returns it with its canonical form: the
+// required members alone, so that equal keys have equal texts.
+func parsePublicKey(data []byte) (publicKey, json.RawMessage, error) {
+	var jwk jose.JSONWebKey
+	if err := json.Unmarshal(data, &jwk); err != nil {
+		return publicKey{}, nil, errors.New("the public key is not a JSON Web Key")
+	}
+	if !jwk.IsPublic() {
+		return publicKey{}, nil, errors.New("the public key must be given without its private part")
+	}
+	bare := jose.JSONWebKey{Key: jwk.Key}
+	if err := checkKeyType(bare); err != nil {
+		return publicKey{}, nil, err
+	}
+	canonical, err := json.Marshal(bare)
+	if err != nil {
+		return publicKey{}, nil, fmt.Errorf("encoding the public key: %w", err)
+	}
+	print, err := thumbprint(bare)
+	if err != nil {
+		return publicKey{}, nil, err
+	}
+	return publicKey{jwk: bare, thumbprint: print}, canonical, nil
+}
+
+func checkKeyType(public jose.JSONWebKey) error {
+	if public.Valid() {
+		switch key := public.Key.(type) {
+		case ed25519.PublicKey:
+			return nil
+		case *ecdsa.PublicKey:
+			if key.Curve == elliptic.P256() {
+				return nil
+			}
+		}
+	}
+	return errors.New("the key must be Ed25519 or ECDSA on P-256")
+}
+
+func thumbprint(public jose.JSONWebKey) (string, error) {
+	sum, err := public.Thumbprint(crypto.SHA256)
+	if err != nil {
+		return "", fmt.Errorf("computing a thumbprint: %w", err)
+	}
+	return base64.RawURLEncoding.EncodeToString(sum), nil
+}

@@ -1,0 +1,203 @@
+package machineapp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/google/uuid"
+	"go.temporal.io/sdk/client"
+	"google.golang.org/grpc"
+
+	"github.com/errandhq/errand/activities/machine"
+	"github.com/errandhq/errand/internal/actions"
+	"github.com/errandhq/errand/internal/buildinfo"
+	"github.com/errandhq/errand/internal/cli"
+	"github.com/errandhq/errand/internal/identity"
+	"github.com/errandhq/errand/internal/lockfile"
+	"github.com/errandhq/errand/internal/machinestate"
+	"github.com/errandhq/errand/internal/process"
+	"github.com/errandhq/errand/internal/telemetry"
+	"github.com/errandhq/errand/worker/host"
+)
+
+// runWorker runs this machine's worker until a signal ends it. The first SIGTERM or SIGINT drains it, a
+// second one ends its programs at once.
+func runWorker(ctx context.Context, dataDir string, o cli.Worker) error {
+	drain, err := time.ParseDuration(o.Drain)
+	if err != nil || drain < 0 {
+		return fmt.Errorf("--drain must be a duration such as 30s, not %q", o.Drain)
+	}
+	orphan, err := time.ParseDuration(o.ExitWhenOrphaned)
+	if err != nil || orphan < 0 {
+		return fmt.Errorf("--exit-when-orphaned must be a duration such as 10m, not %q", o.ExitWhenOrphaned)
+	}
+	logger, err := telemetry.NewLogger(os.Stderr, o.LogFormat, o.LogLevel)
+	if err != nil {
+		return err
+	}
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+
+	starting, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type opened struct {
+		w   *machineWorker
+		err error
+	}
+	ready := make(chan opened, 1)
+	go func() {
+		w, err := openWorker(starting, dataDir, o, drain, orphan, logger)
+		ready <- opened{w, err}
+	}()
+	select {
+	case <-signals:
+		cancel()
+		if o := <-ready; o.err != nil {
+			return nil //nolint:nilerr // the start was given up because it was told to
+		} else {
+			return o.w.run(stopped(ctx), signals)
+		}
+	case o := <-ready:
+		if o.err != nil {
+			return o.err
+		}
+		return o.w.run(ctx, signals)
+	}
+}
+
+// stopped returns a context that has ended.
+func stopped(ctx context.Context) context.Context {
+	ctx, cancel := context.WithCancel(ctx)
+	cancel()
+	return ctx
+}
+
+// machineWorker is the host with the local route beside it.
+type machineWorker struct {
+	host   *host.Host
+	logger *slog.Logger
+}
+
+// openWorker enrols this machine where needed and opens its state.
+func openWorker(ctx context.Context, dataDir string, o cli.Worker, drain, orphan time.Duration, logger *slog.Logger) (*machineWorker, error) {
+	dir := machinestate.Dir(dataDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making the machine's state directory: %w", err)
+	}
+	if pid, held, err := lockfile.Probe(machinestate.LockPath(dir)); err == nil && held {
+		return nil, &lockfile.HeldError{Path: machinestate.LockPath(dir), PID: pid}
+	}
+	key, err := identity.LoadOrCreateKey(dir)
+	if err != nil {
+		return nil, err
+	}
+	enrolled, err := enrolment(ctx, dir, key, o, logger)
+	if err != nil {
+		return nil, err
+	}
+	signer := identity.NewSigner(key, enrolled.MachineID, identity.SignerOptions{})
+	options, err := hostOptions(enrolled, signer, logger)
+	if err != nil {
+		return nil, err
+	}
+	options.StateDir, options.Logger = dir, logger
+	options.Concurrency, options.OrphanExit, options.Drain = o.Concurrency, orphan, drain
+	if drain == 0 {
+		options.Drain = -1 // the host takes 0 for its default
+	}
+	h, err := host.Open(options)
+	if err != nil {
+		return nil, err
+	}
+	return &machineWorker{host: h, logger: logger}, nil
+}
+
+// hostOptions makes what the host needs of the outside: the control plane, the gateway, and the lanes.
+func hostOptions(enrolled machinestate.Enrolled, signer *identity.Signer, logger *slog.Logger) (host.Options, error) {
+	var none host.Options
+	control, err := host.NewControlPlane(enrolled.ServerURL, &http.Client{Transport: &identity.Transport{Signer: signer}}, 0)
+	if err != nil {
+		return none, err
+	}
+	gateway, err := dialer(enrolled.ServerURL, signer, logger)
+	if err != nil {
+		return none, err
+	}
+	registry, err := actions.NewRegistry(actions.NotifyUser(actions.NewDesktop(os.Getenv), logger))
+	if err != nil {
+		return none, err
+	}
+	runner, err := machine.New(machine.Options{Actions: registry, Environ: os.Environ(), Logger: logger})
+	if err != nil {
+		return none, err
+	}
+	return host.Options{
+		BootID: process.BootID(), Version: buildinfo.Version(),
+		ControlPlane: control, Temporal: gateway, Runner: runner,
+		Now: time.Now, NewID: uuid.NewString, Random: rand.Float64,
+	}, nil
+}
+
+// dialer reaches the gateway, which is at the same address as the machine API.
+func dialer(serverURL string, signer *identity.Signer, logger *slog.Logger) (host.Gateway, error) {
+	server, err := url.Parse(serverURL)
+	if err != nil {
+		return host.Gateway{}, fmt.Errorf("the control plane's address %q: %w", serverURL, err)
+	}
+	prove, err := identity.UnaryClientInterceptor(signer, serverURL)
+	if err != nil {
+		return host.Gateway{}, err
+	}
+	connection := client.ConnectionOptions{
+		TLSDisabled: server.Scheme == "http",
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(prove)},
+	}
+	hostPort := server.Host
+	if server.Port() == "" {
+		hostPort = server.Hostname() + ":443"
+		if server.Scheme == "http" {
+			hostPort = server.Hostname() + ":80"
+		}
+	}
+	return host.Gateway{HostPort: hostPort, Connection: connection, Logger: logger}, nil
+}
+
+// run works until ctx ends or a signal comes.
+func (w *machineWorker) run(ctx context.Context, signals <-chan os.Signal) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- w.host.Run(ctx) }()
+	select {
+	case err := <-done:
+		return ended(err)
+	case received := <-signals:
+		w.logger.Info("draining", "signal", received.String())
+	}
+	patience, abandon := context.WithCancel(context.WithoutCancel(ctx))
+	defer abandon()
+	go func() {
+		<-signals
+		abandon()
+	}()
+	w.host.Stop(patience)
+	return ended(<-done)
+}
+
+// ended says whether the end of a host is an error. Leaving because the control plane is gone is not.
+func ended(err error) error {
+	if errors.Is(err, host.ErrOrphaned) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,148 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/errandhq/errand/automation"
+)
+
+// runRows are the columns of a run and its steps that a transition may change.
+type runRows struct {
+	run   runRow
+	steps []stepRow
+}
+
+func rowsOf(r *automation.Run) (runRows, error) {
+	run, err := rowOfRun(r)
+	if err != nil {
+		return runRows{}, err
+	}
+	rows := runRows{run: run, steps: make([]stepRow, len(r.Steps))}
+	for i := range r.Steps {
+		rows.steps[i] = rowOfStep(&r.Steps[i])
+	}
+	return rows, nil
+}
+
+// changedSteps returns the positions of the steps whose columns or outputs are new.
+func changedSteps(before, after runRows, r *automation.Run) []int {
+	var positions []int
+	for i := range after.steps {
+		if before.steps[i] != after.steps[i] || r.Steps[i].Output != nil {
+			positions = append(positions, i)
+		}
+	}
+	return positions
+}
+
+// transition loads the state of a run, lets decide change it, and stores what changed, if no other change came
+// first; else it starts again, so decide may be called several times. The end of a run is durable whatever d
+// says. An error of decide changes nothing and is returned.
+func (s *Store) transition(
+	ctx context.Context, id string, d durability,
+	visible func(*automation.Run) bool, decide func(state *runState, now time.Time) error,
+) (automation.Run, error) {
+	var state runState
+	err := retry(ctx, func() error {
+		var err error
+		if state, err = s.state(ctx, id, visible); err != nil {
+			return err
+		}
+		before, err := rowsOf(&state.Run)
+		if err != nil {
+			return err
+		}
+		if err := decide(&state, s.now()); err != nil {
+			return err
+		}
+		return s.save(ctx, d, &state.Run, before)
+	})
+	return state.Run, err
+}
+
+// save stores what differs from before, as the revision after r.Revision.
+func (s *Store) save(ctx context.Context, d durability, r *automation.Run, before runRows) error {
+	after, err := rowsOf(r)
+	if err != nil {
+		return err
+	}
+	steps := changedSteps(before, after, r)
+	if after.run == before.run && len(steps) == 0 {
+		return nil
+	}
+	if after.run.finishedAt.valid && !before.run.finishedAt.valid {
+		d = durable
+	}
+	err = s.write(ctx, d, func(ctx context.Context, tx querier) error {
+		if err := updateRun(ctx, tx, r, after.run); err != nil {
+			return err
+		}
+		for _, i := range steps {
+			if err := updateStep(ctx, tx, r, i, after.steps[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	r.Revision++
+	s.changed(r.ID, r.MachineID)
+	return nil
+}
+
+func updateRun(ctx context.Context, tx querier, r *automation.Run, row runRow) error {
+	current, err := affected(tx.ExecContext(ctx, `UPDATE runs SET status = $1, cancel_requested_at = $2, cancel_reason = $3,
+			engine_id = $4, generation = $5, executing = $6, open_ends = $7, error_code = $8, error_message = $9,
+			error_step_id = $10, error_details = $11, started_at = $12, finished_at = $13, revision = revision + 1
+		WHERE id = $14 AND revision = $15`,
+		row.status, row.cancelRequestedAt, row.cancelReason, row.engineID, row.generation, row.executing, row.openEnds,
+		row.errorCode, row.errorMessage, row.errorStepID, row.errorDetails, row.startedAt, row.finishedAt,
+		r.ID, r.Revision))
+	if err != nil {
+		return fmt.Errorf("storing run %s: %w", r.ID, err)
+	}
+	if !current {
+		return errLostRace
+	}
+	return nil
+}
+
+// updateStep stores a step and its output, when there is a new one.
+func updateStep(ctx context.Context, tx querier, r *automation.Run, position int, row stepRow) error {
+	var q statement
+	q.add(`UPDATE steps SET status = ?, attempt = ?, begin_id = ?, started_at = ?, finished_at = ?, retry_at = ?,
+			first_transient_at = ?, error_code = ?, error_message = ?, unconfirmed = ?`,
+		row.status, row.attempt, row.beginID, row.startedAt, row.finishedAt, row.retryAt,
+		row.firstTransientAt, row.errorCode, row.errorMessage, row.unconfirmed)
+	if output := r.Steps[position].Output; output != nil {
+		q.add(`, output = ?`, string(output))
+	}
+	q.add(` WHERE run_id = ? AND position = ?`, r.ID, position)
+	if _, err := q.exec(ctx, tx); err != nil {
+		return fmt.Errorf("storing step %d of run %s: %w", position, r.ID, err)
+	}
+	return nil
+}
+
+// RequestCancel implements [automation.RunStore].
+func (s *Store) RequestCancel(ctx context.Context, ownerID, id, reason string, force bool) (automation.Cancellation, error) {
+	var wrong violations
+	wrong.text("reason", reason, maxReasonBytes)
+	if err := wrong.err(); err != nil {
+		return automation.Cancellation{}, err
+	}
+	var begun string
+	ofOwner := func(r *automation.Run) bool { return sameID(r.OwnerID, ownerID) }
+	run, err := s.transition(ctx, id, durable, ofOwner, func(state *runState, now time.Time) (err error) {
+		begun, err = state.Cancel(reason, force, now)
+		return err
+	})
+	if err != nil {
+		return automation.Cancellation{}, err
+	}
+	return automation.Cancellation{Run: run, Begun: begun}, nil
+}
