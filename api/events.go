@@ -64,15 +64,12 @@ func (a *API) events(c *gin.Context) {
 	}
 }
 
-// seenAndSent sends an event and, since the machine has read it, records that it was seen.
+// seenAndSent records that the machine is there and sends an event.
 func (a *API) seenAndSent(c *gin.Context, machineID string, event automation.Event) error {
-	if err := send(c, event); err != nil {
-		return err
-	}
 	if err := a.Ledger.TouchMachine(c.Request.Context(), machineID, a.Now()); err != nil && c.Request.Context().Err() == nil {
 		a.Logger.WarnContext(c.Request.Context(), "a machine's presence could not be stored", "machine", machineID, "error", err)
 	}
-	return nil
+	return send(c, event)
 }
 
 func send(c *gin.Context, event automation.Event) error {

@@ -111,7 +111,7 @@ func TestBoundResultPreviews(t *testing.T) {
 func TestBoundResultIsAlwaysJournalled(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
-	for range 300 {
+	for range 20 {
 		result := largeResult(t, rng)
 		got := automation.BoundResult(automation.KindAction, result)
 		journalled(t, got)
@@ -139,7 +139,7 @@ func largeResult(t *testing.T, rng *rand.Rand) json.RawMessage {
 	for range 1 + rng.IntN(20) {
 		value := randomValue(rng, 4)
 		if rng.IntN(4) == 0 {
-			value = randomText(rng, rng.IntN(200_000))
+			value = strings.Repeat(randomText(rng, 20), rng.IntN(15_000))
 		}
 		values = append(values, map[string]any{randomText(rng, 1+rng.IntN(4)): value})
 	}
@@ -290,7 +290,7 @@ func TestBoundProcessResultCountsReplacedBytes(t *testing.T) {
 func TestBoundProcessResultProperties(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 6))
-	for range 200 {
+	for range 15 {
 		r := randomProcessResult(rng)
 		encoded := automation.BoundProcessResult(r)
 		journalled(t, encoded)
@@ -334,7 +334,7 @@ func randomProcessResult(rng *rand.Rand) automation.ProcessResult {
 	return r
 }
 
-// randomStream returns nothing, something short, or up to 3 MiB of a few characters that escape differently.
+// randomStream returns nothing, something short, or up to about 1 MiB of a few characters that escape differently.
 func randomStream(rng *rand.Rand) string {
 	switch rng.IntN(4) {
 	case 0:
@@ -342,7 +342,7 @@ func randomStream(rng *rand.Rand) string {
 	case 1:
 		return plainText(rng, rng.IntN(100))
 	}
-	return strings.Repeat(plainText(rng, 1+rng.IntN(50)), rng.IntN(30_000))
+	return strings.Repeat(plainText(rng, 1+rng.IntN(50)), rng.IntN(12_000))
 }
 
 // plainText is randomText without what stands for other bytes.

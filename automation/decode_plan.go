@@ -38,9 +38,10 @@ func (p *Plan) UnmarshalStrict(v strictjson.Value) {
 	}
 	*p = Plan{}
 	v.Decode(&doc)
-	// As it is stored a plan is no longer than this.
+	// As it is stored a plan is no longer than this. What is in a larger one is not worth the work.
 	if size := len(v.Raw()); size > MaxPlanBytes {
 		v.Report("is %d bytes; a plan may have %d (1 MiB)", size, MaxPlanBytes)
+		return
 	}
 	if doc.Version.Present() && doc.Version.Decode(&p.Version) && !SupportsPlanVersion(p.Version) {
 		doc.Version.Report("%d is not a supported plan version; this service supports %s",
@@ -54,26 +55,27 @@ func (p *Plan) UnmarshalStrict(v strictjson.Value) {
 
 // readSteps reads the steps of a plan; of version 2, which knows all members, when the version is 0.
 func readSteps(v strictjson.Value, version int) []Step {
-	var elements []strictjson.Value
-	if !v.Decode(&elements) {
+	if !v.Array() {
 		return nil
 	}
-	if n := len(elements); n < 1 || n > MaxSteps {
-		v.Report("holds %d steps; a plan has 1 to %d", n, MaxSteps)
-	}
-	steps := make([]Step, len(elements))
+	var steps []Step
 	places := map[string]string{}
-	for i, element := range elements {
-		readStep(element, version, &steps[i])
-		id := steps[i].ID
-		if id == "" {
+	count := 0
+	for _, element := range v.Elements() {
+		if count++; count > MaxSteps {
 			continue
 		}
-		if first, taken := places[id]; taken {
-			element.Member("id").Report("%q is the id of another step too: %s", id, first)
-			continue
+		var step Step
+		readStep(element, version, &step)
+		steps = append(steps, step)
+		if first, taken := places[step.ID]; taken {
+			element.Member("id").Report("%q is the id of another step too: %s", step.ID, first)
+		} else if step.ID != "" {
+			places[step.ID] = strictjson.PathMember(element.Path(), "id")
 		}
-		places[id] = strictjson.PathMember(element.Path(), "id")
+	}
+	if count < 1 || count > MaxSteps {
+		v.Report("holds %d steps; a plan has 1 to %d", count, MaxSteps)
 	}
 	return steps
 }
@@ -320,18 +322,19 @@ func readCommand(v strictjson.Value, s *Step) {
 }
 
 func readArgs(v strictjson.Value, s *Step) {
-	var elements []strictjson.Value
-	if !v.Decode(&elements) {
+	if !v.Array() {
 		return
 	}
-	s.Args = make([]string, len(elements))
-	for i, element := range elements {
-		if !element.Decode(&s.Args[i]) {
+	s.Args = []string{}
+	for _, element := range v.Elements() {
+		var arg string
+		if !element.Decode(&arg) {
 			continue
 		}
-		if n := len(s.Args[i]); n > MaxArgumentBytes {
+		if n := len(arg); n > MaxArgumentBytes {
 			element.Report("is %d bytes; one argument may have %d", n, MaxArgumentBytes)
 		}
+		s.Args = append(s.Args, arg)
 	}
 }
 

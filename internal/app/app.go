@@ -99,7 +99,11 @@ func (a *App) Start(ctx context.Context) error {
 		{"starting the workflows", func(context.Context) error { return a.startWorkflows(background) }},
 		{"serving", func(context.Context) error { return a.serve(background) }},
 		{"writing server.json", func(context.Context) error { return a.writeRuntimeFile() }},
-		{"starting this machine's worker", func(ctx context.Context) error { return a.startMachine(ctx, background) }},
+	}
+	if a.settings.LocalWorker {
+		steps = append(steps, step{"starting this machine's worker", func(ctx context.Context) error {
+			return a.startMachine(ctx, background)
+		}})
 	}
 	for _, s := range steps {
 		started := time.Now()
@@ -160,7 +164,7 @@ func (a *App) startTemporal(ctx context.Context) error {
 	server, err := embedded.Start(ctx, embedded.Options{
 		Dir:              filepath.Join(a.settings.DataDir, "temporal"),
 		SearchAttributes: engine.SearchAttributes(),
-		Logger:           a.logger.With("component", "temporal"),
+		Logger:           a.logger,
 	})
 	if errors.Is(err, embedded.ErrInUse) {
 		return fmt.Errorf("another process uses Temporal's file in %s: stop it: %w", a.settings.DataDir, err)

@@ -26,6 +26,7 @@ type Config struct {
 	TLSKeyFile    string   `name:"tls-key-file" env:"ERRAND_TLS_KEY_FILE" help:"Private key, PEM." placeholder:"FILE"`
 	DatabaseURL   string   `name:"database-url" env:"ERRAND_DATABASE_URL" help:"PostgreSQL to use instead of the embedded database." placeholder:"URL"`
 	MasterKeyFile string   `name:"master-key-file" env:"ERRAND_MASTER_KEY_FILE" help:"Key that protects what is stored (default: master.key in the data directory)." placeholder:"FILE"`
+	LocalWorker   bool     `name:"local-worker" env:"ERRAND_LOCAL_WORKER" default:"true" negatable:"" help:"Enrol this machine and keep its worker running."`
 	LogFormat     string   `name:"log-format" env:"ERRAND_LOG_FORMAT" enum:"auto,text,json" default:"auto" help:"text, json, or auto: text on a terminal."`
 	LogLevel      string   `name:"log-level" env:"ERRAND_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"debug, info, warn or error."`
 	Version       bool     `help:"Print the version and leave."`

@@ -122,8 +122,7 @@ func (f *dataFile) useExisting(ctx context.Context) (bool, error) {
 		return false, f.moveAside(problem)
 	}
 	if !sameVersion {
-		_ = f.backUp
-		return true, nil
+		return true, f.backUp()
 	}
 	return true, nil
 }
@@ -202,7 +201,7 @@ func (f *dataFile) ensureNamespace(o Options) error {
 	if err != nil {
 		return fmt.Errorf("describing the namespace: %w", err)
 	}
-	_ = durationpb.New
+	namespace.Detail.Config.Retention = durationpb.New(o.Retention)
 	if err := sqliteschema.CreateNamespaces(f.store, namespace); err != nil {
 		return fmt.Errorf("creating the namespace: %w", err)
 	}

@@ -173,7 +173,7 @@ func (l *launch) fatal(message string, err error) {
 		reason = fmt.Errorf("%s: %w", message, err)
 	}
 	l.fail(reason)
-	
+	l.ended.Store(true)
 	runtime.Goexit()
 }
 

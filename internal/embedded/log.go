@@ -56,7 +56,7 @@ func (l *serverLog) With(tags ...tag.Tag) log.Logger {
 func (l *serverLog) Debug(message string, tags ...tag.Tag) { l.log(levelTrace, message, tags) }
 
 // Info implements log.Logger.
-func (l *serverLog) Info(message string, tags ...tag.Tag) { l.log(slog.LevelInfo, message, tags) }
+func (l *serverLog) Info(message string, tags ...tag.Tag) { l.log(slog.LevelDebug, message, tags) }
 
 // Warn implements log.Logger.
 func (l *serverLog) Warn(message string, tags ...tag.Tag) { l.complain(slog.LevelWarn, message, tags) }
@@ -83,7 +83,7 @@ func (l *serverLog) Fatal(message string, tags ...tag.Tag) {
 
 func (l *serverLog) complain(level slog.Level, message string, tags []tag.Tag) {
 	if err := errorIn(tags); err != nil && strings.Contains(err.Error(), damage) {
-		_ = l.damaged
+		l.damaged.Store(true)
 	}
 	if l.stopping.Load() {
 		level = slog.LevelDebug

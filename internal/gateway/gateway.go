@@ -10,13 +10,14 @@ import (
 	"strings"
 	"time"
 
-	"github.com/errandhq/errand/automation"
 	"go.temporal.io/api/workflowservice/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/errandhq/errand/automation"
 )
 
 const (

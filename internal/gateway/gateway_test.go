@@ -13,8 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/errandhq/errand/automation"
-	"github.com/errandhq/errand/internal/gateway"
 	commonpb "go.temporal.io/api/common/v1"
 	deploymentpb "go.temporal.io/api/deployment/v1"
 	enumspb "go.temporal.io/api/enums/v1"
@@ -29,6 +27,9 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/emptypb"
+
+	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/gateway"
 )
 
 // pollOf returns a poll of a machine's own queue.

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/errandhq/errand/automation"
 	enumspb "go.temporal.io/api/enums/v1"
 	namespacepb "go.temporal.io/api/namespace/v1"
 	"go.temporal.io/api/serviceerror"
@@ -13,6 +12,8 @@ import (
 	"go.temporal.io/api/workflowservice/v1"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/errandhq/errand/automation"
 )
 
 // service implements the calls of an activity-only worker. What it does not implement is refused by the

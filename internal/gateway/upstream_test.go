@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/errandhq/errand/automation"
-	"github.com/errandhq/errand/internal/gateway"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"google.golang.org/grpc"
@@ -22,6 +20,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/gateway"
 )
 
 const (

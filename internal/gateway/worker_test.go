@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/errandhq/errand/automation"
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/activity"
@@ -16,6 +15,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/errandhq/errand/automation"
 )
 
 // startWorker starts a worker of the Temporal SDK as a machine does: activities only, no worker heartbeats.

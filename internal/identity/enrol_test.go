@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/errandhq/errand/automation"
-	"github.com/errandhq/errand/internal/identity"
 	"github.com/go-jose/go-jose/v4"
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/identity"
 )
 
 const owner = "0192d3a0-0000-7000-8000-0000000000aa"

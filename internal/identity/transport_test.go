@@ -9,8 +9,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/errandhq/errand/automation"
-	"github.com/errandhq/errand/internal/identity"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"google.golang.org/grpc"
@@ -18,6 +16,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/identity"
 )
 
 // newSignedServer serves HTTP/1.1 and cleartext HTTP/2 and hands the handler a verifier that knows the

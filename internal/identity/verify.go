@@ -11,8 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/errandhq/errand/automation"
 	"github.com/go-jose/go-jose/v4"
+
+	"github.com/errandhq/errand/automation"
 )
 
 const (

@@ -20,9 +20,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-jose/go-jose/v4"
+
 	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/identity"
-	"github.com/go-jose/go-jose/v4"
 )
 
 const (
@@ -358,11 +359,11 @@ func TestAuthenticateMachineRefusesAttacks(t *testing.T) {
 		"clock ahead":       {claimed(map[string]any{"iat": start.Unix() + 61}), "the machine's clock is 1m1s ahead of the server's"},
 		"clock behind":      {claimed(map[string]any{"iat": start.Unix() - 3600}), "the machine's clock is 1h0m0s behind the server's"},
 
-		"type JWT":            {headed(map[jose.HeaderKey]any{"typ": "JWT"}), `must have the type "dpop+jwt"`},
-		"type of enrolment":   {headed(map[jose.HeaderKey]any{"typ": "errand-enrolment+jwt"}), `must have the type "dpop+jwt"`},
-		"no key named":        {headed(map[jose.HeaderKey]any{"jwk": nil}), "does not name its public key"},
-		"private key named":   {headed(map[jose.HeaderKey]any{"jwk": jose.JSONWebKey{Key: stranger}}), notJWS},
-		"critical extension":  {headed(map[jose.HeaderKey]any{"crit": []string{"x"}, "x": 1}), badSignature},
+		"type JWT":           {headed(map[jose.HeaderKey]any{"typ": "JWT"}), `must have the type "dpop+jwt"`},
+		"type of enrolment":  {headed(map[jose.HeaderKey]any{"typ": "errand-enrolment+jwt"}), `must have the type "dpop+jwt"`},
+		"no key named":       {headed(map[jose.HeaderKey]any{"jwk": nil}), "does not name its public key"},
+		"private key named":  {headed(map[jose.HeaderKey]any{"jwk": jose.JSONWebKey{Key: stranger}}), notJWS},
+		"critical extension": {headed(map[jose.HeaderKey]any{"crit": []string{"x"}, "x": 1}), badSignature},
 
 		"a stranger's key":        {signed(jose.EdDSA, func(*world) (any, any) { return stranger, stranger.Public() }), otherKey},
 		"B's key":                 {signed(jose.EdDSA, func(w *world) (any, any) { return w.privateB, w.privateB.Public() }), otherKey},

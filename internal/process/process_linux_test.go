@@ -110,6 +110,23 @@ func TestBackgroundWriterDoesNotHoldTheStep(t *testing.T) {
 	}
 }
 
+// The end of the main process may be seen before its last words are read, so this is tried often.
+func TestLastWordsAreReadBeforeTheStepEnds(t *testing.T) {
+	t.Parallel()
+	for range 50 {
+		s := spec(t, "sh", "-c", "sleep 600 & printf %060000d 7; printf err >&2")
+		s.KeepLeftovers = true
+		p := start(t, s)
+		r := p.Wait()
+		if r.Stdout.Bytes != 60_000 || r.Stderr.Text != "err" || r.Leftovers != 1 {
+			t.Errorf("%d bytes of 60,000; stderr %q; leftovers %d", r.Stdout.Bytes, r.Stderr.Text, r.Leftovers)
+		}
+		if _, err := process.KillLeftover(p.Info(), time.Minute); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestKeptLeftoverLivesAndMayWriteOn(t *testing.T) {
 	t.Parallel()
 	s := spec(t, "sh", "-c", "(while [ ! -e go ]; do sleep 0.01; done; echo more; echo more; touch wrote; exec sleep 600) & echo ok")

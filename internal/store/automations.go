@@ -66,6 +66,12 @@ func checkDefinition(d automation.Definition, key automation.Idempotency) error 
 	wrong.name("name", d.Name, automation.MaxNameLength*bytesPerCharacter)
 	wrong.text("description", d.Description, automation.MaxDescriptionLength*bytesPerCharacter)
 	wrong.text("workflow.script", d.Workflow.Script, automation.MaxScriptTextBytes)
+	if d.Workflow.Compiled != nil {
+		for i, step := range d.Workflow.Compiled.Steps { // the rest of a plan is stored as JSON, which holds any text
+			wrong.name(fmt.Sprintf("workflow.compiled.steps[%d].id", i), step.ID, automation.MaxStepIDLength)
+			wrong.text(fmt.Sprintf("workflow.compiled.steps[%d].kind", i), string(step.Kind), maxKeyBytes)
+		}
+	}
 	wrong.checkKey(key)
 	return wrong.err()
 }

@@ -22,6 +22,9 @@ type startable struct {
 
 // StartableRuns implements [automation.EngineStore]. At most 500 are returned at a time.
 func (s *Store) StartableRuns(ctx context.Context, engineID string, limit int) ([]automation.Startable, error) {
+	if err := checkEngine(engineID); err != nil {
+		return nil, err
+	}
 	var q statement
 	// Two ranges instead of <>, so that the runs that the engine holds, which may be many, are not looked at.
 	q.add(` AND (r.engine_id < ? OR r.engine_id > ?) ORDER BY r.created_at, r.id LIMIT ?`,
@@ -31,6 +34,9 @@ func (s *Store) StartableRuns(ctx context.Context, engineID string, limit int) (
 
 // StartableRun implements [automation.EngineStore].
 func (s *Store) StartableRun(ctx context.Context, engineID, runID string) (automation.Startable, bool, error) {
+	if err := checkEngine(engineID); err != nil {
+		return automation.Startable{}, false, err
+	}
 	var q statement
 	q.add(` AND r.engine_id <> ? AND r.id = `, engineID)
 	if !q.addID(runID) {
@@ -41,6 +47,12 @@ func (s *Store) StartableRun(ctx context.Context, engineID, runID string) (autom
 		return automation.Startable{}, false, err
 	}
 	return found[0], true, nil
+}
+
+func checkEngine(engineID string) error {
+	var wrong violations
+	wrong.name("engineId", engineID, maxKeyBytes)
+	return wrong.err()
 }
 
 // startable reads the unfinished runs of a condition and takes those of another engine away from it.
@@ -126,6 +138,9 @@ func (s *Store) addOutlines(ctx context.Context, runs []automation.Startable) er
 // MarkStarted implements [automation.EngineStore]. It need not survive a power cut: starting a workflow again
 // finds that it exists.
 func (s *Store) MarkStarted(ctx context.Context, runID string, generation int64, engineID string) error {
+	if err := checkEngine(engineID); err != nil {
+		return err
+	}
 	known, ok := canonicalID(runID)
 	if !ok {
 		return notFound("run", runID)

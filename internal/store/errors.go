@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -78,6 +79,7 @@ func unavailable(err error) string {
 	var pg *pgconn.PgError
 	var lite *sqlite.Error
 	var network net.Error
+	var connect *pgconn.ConnectError
 	switch {
 	case errors.Is(err, errLostRace):
 		return "too many changes at once; try again shortly"
@@ -90,11 +92,9 @@ func unavailable(err error) string {
 	case errors.As(err, &network),
 		errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone), errors.Is(err, errClosed),
 		errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
-		pgconn.SafeToRetry(err), pgconn.Timeout(err):
+		pgconn.SafeToRetry(err), pgconn.Timeout(err), errors.As(err, &connect):
 		return unreachable
-	}
-	var connect *pgconn.ConnectError
-	if errors.As(err, &connect) {
+	case strings.HasSuffix(err.Error(), "sql: database is closed"): // database/sql keeps this error to itself
 		return unreachable
 	}
 	return ""
@@ -114,6 +114,8 @@ func unavailablePostgres(code string) string {
 		return "the database is not available; it may be restarting"
 	case "53": // insufficient resources
 		return "the database has run out of connections, memory or disk space"
+	case "3D": // invalid catalog name
+		return "the database does not exist"
 	case "28": // invalid authorization
 		return "the database refuses the credentials of the control plane"
 	}

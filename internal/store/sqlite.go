@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/pressly/goose/v3"
+
+	"github.com/errandhq/errand/automation"
 )
 
 const (
@@ -73,10 +75,15 @@ func connectSQLite(ctx context.Context, o Options) (database, error) {
 func createPrivate(path string) error {
 	const private = 0o600
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, private)
-	if err != nil {
-		return fmt.Errorf("creating the database file: %w", err)
+	if err == nil {
+		err = file.Close()
 	}
-	return file.Close()
+	if err != nil {
+		return &automation.Error{
+			Code: automation.CodeStoreUnavailable, Message: "the database file cannot be opened for writing", Cause: err,
+		}
+	}
+	return nil
 }
 
 // sqliteName is the data source name of a file: whatever its path contains, and the settings of every connection.

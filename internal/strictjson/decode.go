@@ -224,7 +224,7 @@ func (v Value) decodeSlice(rv reflect.Value) {
 		v.decodeBytes(rv)
 		return
 	}
-	if !v.expect("an array", '[') {
+	if !v.Array() {
 		return
 	}
 	s := reflect.MakeSlice(rv.Type(), 0, 0)

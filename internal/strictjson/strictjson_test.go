@@ -197,6 +197,7 @@ func TestUnmarshalCapsViolations(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, document string }{
 		{"of the target", `{"runId":"r","args":[` + strings.Repeat("0,", 200_000) + `0]}`},
+		{"unknown members", `{"runId":"r"` + manyMembers(200_000) + `}`},
 		{"of the syntax", `[` + strings.Repeat("\"\xff\",", 200_000) + `0]`},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -211,6 +212,14 @@ func TestUnmarshalCapsViolations(t *testing.T) {
 			}
 		})
 	}
+}
+
+func manyMembers(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `,"m%d":0`, i)
+	}
+	return b.String()
 }
 
 func TestUnmarshalBoundsPathsAndMessages(t *testing.T) {

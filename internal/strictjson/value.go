@@ -81,8 +81,12 @@ func (v Value) Raw() json.RawMessage {
 
 var lenient = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
 
+// Array reports whether the value is an array, and refuses the document when it is not.
+func (v Value) Array() bool { return v.expect("an array", '[') }
+
 // Members returns the members of an object in their order, and nothing for any other kind. A member that
-// is repeated comes once: that it is a duplicate has been reported.
+// is repeated comes once: that it is a duplicate has been reported. It ends early when no further violation
+// would be listed, so that a large document of nonsense is cheap to refuse.
 func (v Value) Members() iter.Seq2[string, Value] {
 	return func(yield func(string, Value) bool) {
 		if v.Kind() != '{' {
@@ -96,7 +100,7 @@ func (v Value) Members() iter.Seq2[string, Value] {
 		if _, err := dec.ReadToken(); err != nil {
 			return
 		}
-		for dec.PeekKind() == '"' {
+		for dec.PeekKind() == '"' && !v.doc.full() {
 			quoted, err := dec.ReadValue()
 			if err != nil {
 				return
@@ -120,7 +124,8 @@ func (v Value) Members() iter.Seq2[string, Value] {
 	}
 }
 
-// Elements returns the elements of an array in their order, and nothing for any other kind.
+// Elements returns the elements of an array in their order, and nothing for any other kind. It ends early
+// as Members does.
 func (v Value) Elements() iter.Seq2[int, Value] {
 	return func(yield func(int, Value) bool) {
 		if v.Kind() != '[' {
@@ -130,7 +135,7 @@ func (v Value) Elements() iter.Seq2[int, Value] {
 		if _, err := dec.ReadToken(); err != nil {
 			return
 		}
-		for i := 0; dec.PeekKind() != ']'; i++ {
+		for i := 0; dec.PeekKind() != ']' && !v.doc.full(); i++ {
 			raw, ok := v.read(dec)
 			if !ok || !yield(i, Value{raw: raw, at: v.at.element(i), doc: v.doc}) {
 				return

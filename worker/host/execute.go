@@ -226,7 +226,9 @@ func (h *Host) await(a *attempt, s *step, e *execution) reply {
 			h.endExecution(e, machine.EndCancelled)
 			s.mu.Unlock()
 		case <-a.ctx.Done():
-			return detached()
+			if !e.isDone() {
+				return detached()
+			}
 		}
 	}
 	s.mu.Lock()
@@ -238,7 +240,9 @@ func (h *Host) await(a *attempt, s *step, e *execution) reply {
 	select {
 	case <-d.settled:
 	case <-a.ctx.Done():
-		return detached()
+		if !isClosed(d.settled) { // of two things that have happened, the answer counts
+			return detached()
+		}
 	}
 	if d.err != nil {
 		return reply{err: refused(d.err)}

@@ -119,6 +119,7 @@ func (h *Host) Run(ctx context.Context) error {
 
 	err := h.untilDrain()
 	h.finishPrograms()
+	h.leave() // attempts that still wait are detached
 	h.awaitWithin(polling, h.o.Timing.SettleWithin)
 	h.log.Info("The worker has stopped.", "unreported", len(h.heldForHello()))
 	return err

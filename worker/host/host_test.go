@@ -703,6 +703,7 @@ func TestChangedQueueIsFollowed(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	first := w.temporal.worker(t, 1)
+	w.ledger.connected()
 	w.ledger.mu.Lock()
 	w.ledger.queue = "queue-2"
 	w.ledger.mu.Unlock()
@@ -717,7 +718,10 @@ func TestOrphanLeavesOnlyWithoutAProgram(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ref := w.gated("busy")
-	running := w.start(func(o *host.Options) { o.OrphanExit = 20 * time.Millisecond })
+	const orphanExit = 500 * time.Millisecond
+	running := w.start(func(o *host.Options) {
+		o.OrphanExit, o.Timing.SettleWithin = orphanExit, 20*time.Millisecond
+	})
 	w.ledger.connected()
 	w.attempt(ref)
 	w.running("busy", 1)
@@ -726,7 +730,7 @@ func TestOrphanLeavesOnlyWithoutAProgram(t *testing.T) {
 	select {
 	case <-running.done:
 		t.Fatal("the worker left its program alone")
-	case <-time.After(5 * 20 * time.Millisecond): // the span in which it would have left
+	case <-time.After(2 * orphanExit): // the span in which it would have left
 	}
 	w.open("busy")
 	<-running.done

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -184,7 +185,18 @@ func (w *world) running(name string, nth int) int {
 	return w.starts(name)[nth-1]
 }
 
-func alive(pid int) bool { return syscall.Kill(pid, 0) == nil }
+// alive reports whether a process runs. One that is dead but that nobody has reaped, as happens to orphans in
+// a container without an init, does not.
+func alive(pid int) bool {
+	if syscall.Kill(pid, 0) != nil {
+		return false
+	}
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return runtime.GOOS != "linux"
+	}
+	return !strings.Contains(string(stat), ") Z ")
+}
 
 // eventually waits for a condition that nothing announces.
 func (w *world) eventually(what string, condition func() bool) {

@@ -1,0 +1,624 @@
+package api_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+
+	"github.com/errandhq/errand/api"
+	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/catalog"
+	"github.com/errandhq/errand/internal/notify"
+	"github.com/errandhq/errand/internal/store"
+)
+
+const (
+	userToken    = "user-token"
+	machineToken = "machine-token" // as the value of Authorization: Machine
+)
+
+// world is the API over a real ledger in SQLite.
+type world struct {
+	t       *testing.T
+	server  *httptest.Server
+	api     *api.API
+	ledger  *store.Store
+	owner   string
+	machine automation.Machine
+	log     *syncBuffer
+
+	mu        sync.Mutex
+	admitted  []string
+	cancelled []string
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+func newID() string { return uuid.Must(uuid.NewV7()).String() }
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, log: &syncBuffer{}}
+	logger := slog.New(slog.NewTextHandler(w.log, nil))
+	changes := notify.New()
+	ledger, err := store.Open(t.Context(), store.Options{
+		URL: filepath.Join(t.TempDir(), "errand.db"), Now: time.Now, NewID: newID, Logger: logger,
+		OnRunChange: func(runID, _ string) { changes.Notify(runID) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.ledger = ledger
+	install, err := ledger.Installation(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.owner = install.LocalOwnerID
+	w.machine, err = ledger.EnrollMachine(t.Context(), automation.NewMachine{
+		OwnerID: w.owner, Name: "laptop", Platform: "linux/amd64", PublicKey: `{"kty":"OKP"}`,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.api, err = api.New(api.Options{
+		Service: &catalog.Service{Ledger: panicking{ledger}, Engine: w, Changes: changes, Now: time.Now},
+		Users:   users{w}, Machines: machines{w}, Ledger: ledger,
+		InstallationID: install.ID, Namespace: "errand", AllowedHosts: []string{"127.0.0.1", "errand.example.com"},
+		Ready: ledger.Ping, Version: "test", Now: time.Now, NewID: newID, Logger: logger,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	running := make(chan struct{})
+	go func() {
+		w.api.Run(ctx)
+		close(running)
+	}()
+	w.server = httptest.NewServer(w.api)
+	t.Cleanup(func() {
+		stop()
+		<-running
+		w.server.Close()
+		if err := ledger.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
+
+// panicking is the ledger with one id that breaks the program.
+type panicking struct{ *store.Store }
+
+const panicID = "00000000-0000-7000-8000-00000000dead"
+
+func (p panicking) Automation(ctx context.Context, ownerID, id string) (automation.Automation, error) {
+	if id == panicID {
+		panic("the secret reason")
+	}
+	return p.Store.Automation(ctx, ownerID, id)
+}
+
+func (w *world) Admitted(runID string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.admitted = append(w.admitted, runID)
+}
+
+func (w *world) Cancelled(run automation.Run, begun string) {
+	w.mu.Lock()
+	w.cancelled = append(w.cancelled, run.ID+"/"+begun)
+	w.mu.Unlock()
+	w.api.MachineHasEnds(run.MachineID)
+}
+
+func (w *world) Up() bool { return true }
+
+type users struct{ w *world }
+
+func (u users) User(_ context.Context, token string) (catalog.Principal, error) {
+	if token != userToken {
+		return catalog.Principal{}, automation.Errorf(automation.CodeUnauthorized, "bad token")
+	}
+	return catalog.Principal{OwnerID: u.w.owner}, nil
+}
+
+type machines struct{ w *world }
+
+func (m machines) AuthenticateMachine(_ context.Context, call automation.Credential) (automation.Machine, error) {
+	if len(call.Authorization) != 1 || call.Authorization[0] != "Machine "+machineToken {
+		return automation.Machine{}, automation.Errorf(automation.CodeUnauthorized, "bad proof")
+	}
+	return m.w.machine, nil
+}
+
+func (m machines) Enroll(context.Context, automation.EnrollRequest) (automation.Machine, error) {
+	return automation.Machine{}, automation.Errorf(automation.CodeUnauthorized, "bad code")
+}
+
+// answer is what a request got.
+type answer struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (a answer) json(t *testing.T) map[string]any {
+	t.Helper()
+	var v map[string]any
+	if err := json.Unmarshal(a.body, &v); err != nil {
+		t.Fatalf("the answer is no JSON: %v\n%s", err, a.body)
+	}
+	return v
+}
+
+func (a answer) code(t *testing.T) string {
+	t.Helper()
+	var envelope api.ErrorEnvelope
+	if err := json.Unmarshal(a.body, &envelope); err != nil {
+		t.Fatalf("the answer is no JSON: %v\n%s", err, a.body)
+	}
+	return string(envelope.Error.Code)
+}
+
+func (w *world) do(method, path, body string, change ...func(*http.Request)) answer {
+	w.t.Helper()
+	request, err := http.NewRequestWithContext(w.t.Context(), method, w.server.URL+path, strings.NewReader(body))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	request.Header.Set("Authorization", "Bearer "+userToken)
+	for _, c := range change {
+		c(request)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return answer{response.StatusCode, response.Header, content}
+}
+
+func asMachine(r *http.Request) { r.Header.Set("Authorization", "Machine "+machineToken) }
+
+func header(name, value string) func(*http.Request) {
+	return func(r *http.Request) { r.Header.Set(name, value) }
+}
+
+const definition = `{"name":"Hello","workflow":{"compiled":{"version":2,"steps":[
+	{"id":"greet","kind":"command","command":"echo","args":["hello"]},
+	{"id":"again","kind":"command","command":"echo"}]}}}`
+
+func (w *world) create() string {
+	w.t.Helper()
+	a := w.do("POST", "/v1/automations", definition)
+	if a.status != http.StatusCreated {
+		w.t.Fatalf("create: %d %s", a.status, a.body)
+	}
+	return a.json(w.t)["id"].(string)
+}
+
+func (w *world) runNow(automationID string) string {
+	w.t.Helper()
+	a := w.do("POST", "/v1/automations/"+automationID+"/runs", "")
+	if a.status != http.StatusCreated {
+		w.t.Fatalf("run-now: %d %s", a.status, a.body)
+	}
+	return a.json(w.t)["id"].(string)
+}
+
+func TestEveryRouteButHealthIsAuthenticated(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	routes := []string{
+		"GET /openapi.json", "POST /v1/machine/hello", "POST /v1/machine/steps/begin", "POST /v1/machine/steps/finish",
+		"GET /v1/machine/events", "POST /v1/machine/enroll",
+	}
+	for _, command := range catalog.Commands() {
+		path := strings.NewReplacer("{automation_id}", newID(), "{run_id}", newID()).Replace(command.Route.Path)
+		routes = append(routes, command.Route.Method+" /v1"+path)
+	}
+	credentials := map[string]func(*http.Request){
+		"no credential":        func(r *http.Request) { r.Header.Del("Authorization") },
+		"a wrong token":        header("Authorization", "Bearer nonsense"),
+		"an empty token":       header("Authorization", "Bearer "),
+		"a wrong machine":      header("Authorization", "Machine nonsense"),
+		"another scheme":       header("Authorization", "Basic dXNlcjp0b2tlbg=="),
+		"a token in the query": func(r *http.Request) { r.Header.Del("Authorization"); r.URL.RawQuery = "token=" + userToken },
+	}
+	for _, route := range routes {
+		method, path, _ := strings.Cut(route, " ")
+		for name, credential := range credentials {
+			body := ""
+			if strings.HasSuffix(path, "/enroll") {
+				body = `{"code":"","publicKey":{},"proof":"","name":"","platform":"","version":""}`
+			}
+			if a := w.do(method, path, body, credential); a.status != http.StatusUnauthorized || a.code(t) != "unauthorized" {
+				t.Errorf("%s with %s: %d %s", route, name, a.status, a.body)
+			}
+		}
+	}
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if a := w.do("GET", path, "", func(r *http.Request) { r.Header.Del("Authorization") }); a.status != http.StatusOK {
+			t.Errorf("%s: %d %s", path, a.status, a.body)
+		}
+	}
+}
+
+func TestAUserIsNoMachine(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if a := w.do("POST", "/v1/machine/hello", "{}"); a.status != http.StatusUnauthorized {
+		t.Errorf("a user's token opened the machine API: %d %s", a.status, a.body)
+	}
+	if a := w.do("GET", "/v1/automations", "", asMachine); a.status != http.StatusOK {
+		t.Errorf("a machine controls what its owner owns: %d %s", a.status, a.body)
+	}
+}
+
+func TestHost(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for host, want := range map[string]int{
+		"errand.example.com": 200, "ERRAND.example.com:7717": 200, "127.0.0.1:1": 200,
+		"evil.example.com": 403, "evil.example.com:7717": 403, "127.0.0.1.evil.com": 403, "localhost": 403,
+	} {
+		a := w.do("GET", "/v1/automations", "", func(r *http.Request) { r.Host = host })
+		if a.status != want {
+			t.Errorf("host %s: %d, want %d: %s", host, a.status, want, a.body)
+		}
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	step := `{"id":"a","kind":"command","command":"true"}`
+	plan := func(steps string) string {
+		return `{"name":"x","workflow":{"compiled":{"version":2,"steps":[` + steps + `]}}}`
+	}
+	tests := map[string]struct {
+		body  string
+		paths []string
+	}{
+		"unknown member":    {`{"name":"x","colour":"red"}`, []string{"colour"}},
+		"duplicate member":  {`{"name":"x","name":"y"}`, []string{"name"}},
+		"wrong type":        {`{"name":7}`, []string{"name"}},
+		"duplicate step id": {plan(step + "," + step), []string{"workflow.compiled.steps[1].id"}},
+		"version 3":         {`{"name":"x","workflow":{"compiled":{"version":3,"steps":[` + step + `]}}}`, []string{"workflow.compiled.version"}},
+		"empty steps":       {plan(""), []string{"workflow.compiled.steps"}},
+		"relative cwd":      {plan(`{"id":"a","kind":"command","command":"true","cwd":"src"}`), []string{"workflow.compiled.steps[0].cwd"}},
+		"2 MiB plan": {
+			plan(`{"id":"a","kind":"command","command":"cat","stdin":"` + strings.Repeat("x", 2<<20) + `"}`), []string{"workflow.compiled"},
+		},
+		"invalid UTF-8":    {"{\"name\":\"\xff\"}", nil},
+		"deep nesting":     {`{"name":` + strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000) + `}`, nil},
+		"NUL":              {`{"name":"a\u0000b"}`, []string{"name"}},
+		"no JSON":          {`name: x`, []string{""}},
+		"nothing":          {``, []string{"name"}},
+		"trailing data":    {`{"name":"x"} {}`, nil},
+		"an array":         {`[]`, nil},
+		"several mistakes": {`{"nam":"x","enabled":"yes"}`, []string{"nam", "enabled", "name"}},
+		"a schedule, which cannot run yet": {
+			`{"name":"x","schedules":[{"cron":"* * * * *","timezone":"UTC"}]}`, []string{"schedules"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := w.do("POST", "/v1/automations", test.body)
+			if a.status != http.StatusBadRequest || a.code(t) != "validation_failed" {
+				t.Fatalf("%d %.300s", a.status, a.body)
+			}
+			var envelope api.ErrorEnvelope
+			if err := json.Unmarshal(a.body, &envelope); err != nil {
+				t.Fatal(err)
+			}
+			if len(envelope.Error.Details) == 0 || envelope.Error.Message == "" {
+				t.Fatalf("the answer does not say what is wrong: %s", a.body)
+			}
+			for _, path := range test.paths {
+				found := false
+				for _, detail := range envelope.Error.Details {
+					found = found || detail.Path == path && detail.Message != ""
+				}
+				if !found {
+					t.Errorf("no violation at %q: %s", path, a.body)
+				}
+			}
+		})
+	}
+	t.Cleanup(func() {
+		left, _, err := w.ledger.ListAutomations(context.Background(), w.owner, automation.AutomationFilter{Limit: 10})
+		if err != nil || len(left) > 0 {
+			t.Errorf("something was stored: %v, %v", left, err)
+		}
+	})
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.create()
+	draft := w.do("POST", "/v1/automations", `{"name":"draft"}`).json(t)["id"].(string)
+	disabled := w.do("POST", "/v1/automations", strings.Replace(definition, `"name":"Hello"`, `"name":"off","enabled":false`, 1)).json(t)["id"].(string)
+	tests := map[string]struct {
+		method, path, body string
+		status             int
+		code               string
+	}{
+		"an unknown automation":        {"GET", "/v1/automations/" + newID(), "", 404, "not_found"},
+		"an id that is none":           {"GET", "/v1/automations/x", "", 400, "validation_failed"},
+		"an id with a NUL":             {"GET", "/v1/automations/%00", "", 400, "validation_failed"},
+		"an id that is no UTF-8":       {"GET", "/v1/automations/%ff", "", 400, "validation_failed"},
+		"an unknown run":               {"GET", "/v1/runs/" + newID(), "", 404, "not_found"},
+		"an unknown query":             {"GET", "/v1/runs?colour=red", "", 400, "validation_failed"},
+		"a repeated query":             {"GET", "/v1/runs?limit=1&limit=2", "", 400, "validation_failed"},
+		"a limit that is no number":    {"GET", "/v1/runs?limit=many", "", 400, "validation_failed"},
+		"a limit that is too large":    {"GET", "/v1/runs?limit=201", "", 400, "validation_failed"},
+		"a cursor that is none":        {"GET", "/v1/runs?cursor=x", "", 400, "validation_failed"},
+		"a status that is none":        {"GET", "/v1/runs?status=done", "", 400, "validation_failed"},
+		"a time that is none":          {"GET", "/v1/runs?since=yesterday", "", 400, "validation_failed"},
+		"a truth value that is none":   {"GET", "/v1/automations?enabled=1", "", 400, "validation_failed"},
+		"an id in path and body":       {"POST", "/v1/automations/" + id + "/runs", `{"automation_id":"` + id + `"}`, 400, "validation_failed"},
+		"a query beside a body":        {"POST", "/v1/automations/" + id + "/runs?wait_ms=5", "", 400, "validation_failed"},
+		"a wait that is too long":      {"POST", "/v1/automations/" + id + "/runs", `{"wait_ms":55001}`, 400, "validation_failed"},
+		"a run input of over 1 MiB":    {"POST", "/v1/automations/" + id + "/runs", `{"input":"` + strings.Repeat("x", 1<<20) + `"}`, 400, "validation_failed"},
+		"a body of over 8 MiB":         {"POST", "/v1/automations/" + id + "/runs", strings.Repeat(" ", 8<<20+1), 413, "payload_too_large"},
+		"a draft":                      {"POST", "/v1/automations/" + draft + "/runs", "", 409, "not_executable"},
+		"a disabled automation":        {"POST", "/v1/automations/" + disabled + "/runs", "", 409, "automation_disabled"},
+		"a route that is none":         {"GET", "/v2/automations", "", 404, "not_found"},
+		"a method that is none":        {"PUT", "/v1/automations", "", 404, "not_found"},
+		"a machine that is not there":  {"POST", "/v1/automations", `{"name":"x","machineId":"` + newID() + `"}`, 400, "validation_failed"},
+		"a run that is none to cancel": {"POST", "/v1/runs/" + newID() + "/cancel", "", 404, "not_found"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if a := w.do(test.method, test.path, test.body); a.status != test.status || a.code(t) != test.code {
+				t.Errorf("%d %.300s, want %d %s", a.status, a.body, test.status, test.code)
+			}
+		})
+	}
+}
+
+func TestPanicIsInternalAndSaysNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	a := w.do("GET", "/v1/automations/"+panicID, "")
+	if a.status != 500 || a.code(t) != "internal" || strings.Contains(string(a.body), "secret") {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	id := a.header.Get("X-Request-Id")
+	if id == "" || !strings.Contains(string(a.body), id) {
+		t.Errorf("the answer must name its request id %q: %s", id, a.body)
+	}
+	if log := w.log.String(); !strings.Contains(log, "the secret reason") || !strings.Contains(log, id) {
+		t.Errorf("the log must hold the reason and the request id:\n%s", log)
+	}
+	if a := w.do("GET", "/healthz", ""); a.status != 200 {
+		t.Errorf("the server is harmed: %d", a.status)
+	}
+}
+
+func TestCreateGetList(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.create()
+	got := w.do("GET", "/v1/automations/"+id+"?include_runs=true&runs_limit=3", "").json(t)
+	if got["name"] != "Hello" || got["machineId"] != w.machine.ID || got["version"] != 1.0 || got["enabled"] != true {
+		t.Errorf("%v", got)
+	}
+	if diff := cmp.Diff([]any{}, got["schedules"]); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]any{}, got["runs"]); diff != "" {
+		t.Error(diff)
+	}
+	for range 4 {
+		w.create()
+	}
+	seen, cursor := map[string]bool{}, ""
+	for {
+		page := w.do("GET", "/v1/automations?limit=2&cursor="+cursor, "").json(t)
+		for _, a := range page["automations"].([]any) {
+			item := a.(map[string]any)
+			seen[item["id"].(string)] = true
+			if _, found := item["workflow"].(map[string]any)["compiled"]; found {
+				t.Error("a list must not carry plans")
+			}
+		}
+		next, more := page["next_cursor"].(string)
+		if !more {
+			break
+		}
+		cursor = next
+	}
+	if len(seen) != 5 {
+		t.Errorf("%d automations over the pages, want 5", len(seen))
+	}
+}
+
+func TestIdempotencyKey(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.create()
+	path := "/v1/automations/" + id + "/runs"
+	first := w.do("POST", path, `{"input":1}`, header("Idempotency-Key", "k")).json(t)["id"]
+	if again := w.do("POST", path, `{"input":1,"idempotency_key":"k"}`).json(t)["id"]; again != first {
+		t.Errorf("header and member are the same thing: %v and %v", first, again)
+	}
+	if again := w.do("POST", path, `{"input":1,"idempotency_key":"k","wait_ms":1}`).json(t)["id"]; again != first {
+		t.Errorf("how long to wait is not part of the request: %v and %v", first, again)
+	}
+	if a := w.do("POST", path, `{"input":2,"idempotency_key":"k"}`); a.status != 409 || a.code(t) != "idempotency_conflict" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if a := w.do("POST", path, `{"input":1,"idempotency_key":"k"}`, header("Idempotency-Key", "l")); a.code(t) != "validation_failed" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	one := w.do("POST", "/v1/automations", definition, header("Idempotency-Key", "k")).json(t)["id"]
+	two := w.do("POST", "/v1/automations", definition, header("Idempotency-Key", "k")).json(t)["id"]
+	if one != two {
+		t.Errorf("create under one key made %v and %v", one, two)
+	}
+}
+
+func TestRunThroughTheMachineAPI(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	automationID := w.create()
+	runID := w.runNow(automationID)
+	if diff := cmp.Diff([]string{runID}, w.admitted); diff != "" {
+		t.Errorf("the engine was not asked to start the run: %s", diff)
+	}
+	hello := w.do("POST", "/v1/machine/hello", `{"instance":{"directoryId":"d","bootId":"b","start":1,"host":"h"},
+		"version":"1","platform":"linux/amd64","concurrency":2}`, asMachine).json(t)
+	if hello["machineId"] != w.machine.ID || !strings.HasSuffix(hello["taskQueue"].(string), "/machine/"+w.machine.ID) {
+		t.Errorf("hello: %v", hello)
+	}
+	for _, step := range []string{"greet", "again"} {
+		begun := w.do("POST", "/v1/machine/steps/begin", fmt.Sprintf(
+			`{"runId":%q,"stepId":%q,"generation":1,"requestId":%q}`, runID, step, newID()), asMachine).json(t)
+		if begun["decision"] != "run" || begun["execution"] != 1.0 || begun["step"].(map[string]any)["command"] != "echo" {
+			t.Fatalf("begin: %v", begun)
+		}
+		done := w.do("POST", "/v1/machine/steps/finish", fmt.Sprintf(
+			`{"runId":%q,"stepId":%q,"execution":1,"outcome":"completed","result":{"exitCode":0,"stdout":"a\u0000b"}}`, runID, step),
+			asMachine).json(t)
+		if done["accepted"] != true {
+			t.Fatalf("finish: %v", done)
+		}
+	}
+	run := w.do("GET", "/v1/runs/"+runID+"?wait_ms=20000", "").json(t)
+	if run["status"] != "completed" {
+		t.Fatalf("%v", run)
+	}
+	output := run["steps"].([]any)[0].(map[string]any)["output"].(map[string]any)
+	if output["stdout"] != "a\x00b" {
+		t.Errorf("output %v", output)
+	}
+	if a := w.do("POST", "/v1/machine/steps/begin", `{"runId":"x"}`, asMachine); a.status != 404 && a.status != 400 {
+		t.Errorf("a begin of nothing: %d %s", a.status, a.body)
+	}
+}
+
+func TestWaitReturnsWhenTheRunEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	runID := w.runNow(w.create())
+	waited := make(chan map[string]any, 1)
+	go func() { waited <- w.do("GET", "/v1/runs/"+runID+"?wait_ms=50000", "").json(t) }()
+	if a := w.do("POST", "/v1/runs/"+runID+"/cancel", `{"reason":"enough"}`); a.status != 200 || a.json(t)["status"] != "cancelled" {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	if run := <-waited; run["status"] != "cancelled" {
+		t.Errorf("%v", run)
+	}
+	if a := w.do("POST", "/v1/runs/"+runID+"/cancel", ""); a.status != 409 || a.code(t) != "already_finished" {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+}
+
+// stream reads a machine's events.
+func (w *world) stream() (next func() automation.Event, stop func()) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.server.URL+"/v1/machine/events", nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	asMachine(request)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	lines := bufio.NewScanner(response.Body)
+	next = func() automation.Event {
+		w.t.Helper()
+		for lines.Scan() {
+			if data, found := strings.CutPrefix(lines.Text(), "data: "); found {
+				var event automation.Event
+				if err := json.Unmarshal([]byte(data), &event); err != nil {
+					w.t.Fatal(err)
+				}
+				return event
+			}
+		}
+		w.t.Fatalf("the stream has ended: %v", lines.Err())
+		return automation.Event{}
+	}
+	return next, func() {
+		cancel()
+		response.Body.Close()
+	}
+}
+
+func TestEventsPushEndsAndRepeatThem(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	runID := w.runNow(w.create())
+	w.do("POST", "/v1/machine/steps/begin", fmt.Sprintf(`{"runId":%q,"stepId":"greet","generation":1,"requestId":"r"}`, runID), asMachine)
+	next, stop := w.stream()
+	if event := next(); event.Kind != automation.EventPing {
+		t.Errorf("a stream begins with a ping: %+v", event)
+	}
+	seen, err := w.ledger.Machine(t.Context(), w.machine.ID)
+	if err != nil || seen.LastSeenAt == nil {
+		t.Errorf("a stream shows that the machine is there: %+v, %v", seen, err)
+	}
+	if run := w.do("POST", "/v1/runs/"+runID+"/cancel", "").json(t); run["status"] != "running" ||
+		run["waitingFor"].(map[string]any)["reason"] != "cancel_confirmation" {
+		t.Errorf("%v", run)
+	}
+	want := automation.Event{
+		Kind: automation.EventEnd, StepRef: automation.StepRef{RunID: runID, StepID: "greet"}, Execution: 1,
+	}
+	if diff := cmp.Diff(want, next()); diff != "" {
+		t.Error(diff)
+	}
+	stop()
+	next, stop = w.stream()
+	defer stop()
+	next()
+	if diff := cmp.Diff(want, next()); diff != "" {
+		t.Errorf("after a reconnect: %s", diff)
+	}
+	w.do("POST", "/v1/machine/steps/finish", fmt.Sprintf(`{"runId":%q,"stepId":"greet","execution":1,"outcome":"cancelled"}`, runID), asMachine)
+	if run := w.do("GET", "/v1/runs/"+runID, "").json(t); run["status"] != "cancelled" {
+		t.Errorf("%v", run)
+	}
+}

@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+
+	"github.com/errandhq/errand/automation"
+)
+
+func TestSummaryFitsTemporal(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"", "short · manual", strings.Repeat("a", 400), strings.Repeat("a", 401), strings.Repeat("ä", 300), strings.Repeat("語", 200),
+	} {
+		got := summary(text)
+		if len(got) > maxSummaryBytes || !utf8.ValidString(got) {
+			t.Errorf("%d bytes, valid %v", len(got), utf8.ValidString(got))
+		}
+		if len(text) <= maxSummaryBytes && got != text {
+			t.Errorf("a text that fits was changed: %q", got)
+		}
+		if len(text) > maxSummaryBytes && (!strings.HasSuffix(got, "…") || len(got) < maxSummaryBytes-6) {
+			t.Errorf("cut to %d bytes: %q", len(got), got)
+		}
+	}
+}
+
+func TestTranslate(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		err  error
+		want automation.Code
+	}{
+		"none":              {nil, ""},
+		"unavailable":       {serviceerror.NewUnavailable("x"), automation.CodeEngineUnavailable},
+		"deadline":          {serviceerror.NewDeadlineExceeded("x"), automation.CodeEngineUnavailable},
+		"anything else":     {errors.New("x"), automation.CodeEngineUnavailable},
+		"our own mistake":   {serviceerror.NewInvalidArgument("x"), automation.CodeInternal},
+		"we may not":        {serviceerror.NewPermissionDenied("x", ""), automation.CodeInternal},
+		"too many requests": {serviceerror.NewResourceExhausted(enumspb.RESOURCE_EXHAUSTED_CAUSE_RPS_LIMIT, "x"), automation.CodeEngineUnavailable},
+	}
+	for name, test := range tests {
+		if got := automation.CodeOf(translate("testing", test.err)); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+func TestSearchAttributeCommand(t *testing.T) {
+	t.Parallel()
+	got := searchAttributeCommand("prod", map[string]enumspb.IndexedValueType{
+		"ErrandTrigger": enumspb.INDEXED_VALUE_TYPE_KEYWORD, "ErrandMachineId": enumspb.INDEXED_VALUE_TYPE_KEYWORD,
+	})
+	want := "temporal operator search-attribute create --namespace prod --name ErrandMachineId --type Keyword --name ErrandTrigger --type Keyword"
+	if got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
