@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -62,6 +63,7 @@ type App struct {
 	server    *http.Server
 	machine   *machineProcess
 
+	started    atomic.Bool
 	background sync.WaitGroup
 	cancel     context.CancelFunc
 	failed     chan error
@@ -97,13 +99,13 @@ func (a *App) Start(ctx context.Context) error {
 		{"connecting to Temporal", a.connectEngine},
 		{"preparing identities", a.prepareIdentity},
 		{"starting the workflows", func(context.Context) error { return a.startWorkflows(background) }},
+		{"preparing this machine", a.whenLocalWorker(a.prepareMachine)},
 		{"serving", func(context.Context) error { return a.serve(background) }},
+		{"starting this machine's worker", a.whenLocalWorker(func(context.Context) error {
+			a.startMachine(background)
+			return nil
+		})},
 		{"writing server.json", func(context.Context) error { return a.writeRuntimeFile() }},
-	}
-	if a.settings.LocalWorker {
-		steps = append(steps, step{"starting this machine's worker", func(ctx context.Context) error {
-			return a.startMachine(ctx, background)
-		}})
 	}
 	for _, s := range steps {
 		started := time.Now()
@@ -113,8 +115,17 @@ func (a *App) Start(ctx context.Context) error {
 		}
 		a.logger.Debug("started", "step", s.name, "took", time.Since(started))
 	}
+	a.started.Store(true)
 	a.logger.Info("ready", "url", a.publicURL, "version", buildinfo.Version(), "took", time.Since(a.began).Round(time.Millisecond))
 	return nil
+}
+
+// whenLocalWorker leaves a step out where this machine has no worker of ours.
+func (a *App) whenLocalWorker(run func(context.Context) error) func(context.Context) error {
+	if a.settings.LocalWorker {
+		return run
+	}
+	return func(context.Context) error { return nil }
 }
 
 func (a *App) prepareDataDir(context.Context) error {
@@ -250,7 +261,7 @@ func (a *App) newGateway() (*gateway.Gateway, error) {
 	return gateway.New(gateway.Options{
 		Upstream: a.engine.Client().WorkflowService(), Namespace: a.temporal.Namespace(), InstallationID: a.install.ID,
 		Authenticator: a.verifier, TokenKey: identity.DeriveKey(a.masterKey, "gateway task tokens"),
-		Seen: func(machineID string) { a.goBackground(func() { a.machineSeen(machineID) }) },
+		Seen:   func(machineID string) { a.goBackground(func() { a.machineSeen(machineID) }) },
 		Logger: a.logger.With("component", "gateway"),
 	})
 }
@@ -266,6 +277,9 @@ func (a *App) machineSeen(machineID string) {
 
 // ready reports why the control plane cannot serve, or nil.
 func (a *App) ready(ctx context.Context) error {
+	if !a.started.Load() {
+		return automation.Errorf(automation.CodeEngineUnavailable, "the control plane is starting")
+	}
 	if err := a.ledger.Ping(ctx); err != nil {
 		return err
 	}

@@ -37,13 +37,19 @@ func (a *App) listen(ctx context.Context) error {
 	return nil
 }
 
-// localURL is the address under which programs of this machine reach the listener.
+// localURL is the address under which programs of this machine reach the listener. With TLS it is the public
+// one, which is the one that the certificate names.
 func (a *App) localURL() string {
-	scheme := "http"
 	if a.settings.TLSCertFile != "" {
-		scheme = "https"
+		return a.publicURL
 	}
-	return scheme + "://" + a.listener.Addr().String()
+	address := a.listener.Addr().String()
+	if host, port, err := net.SplitHostPort(address); err == nil {
+		if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+			address = net.JoinHostPort("127.0.0.1", port)
+		}
+	}
+	return "http://" + address
 }
 
 // baseURLs are the addresses that callers may have been told, and therefore sign.
@@ -60,8 +66,10 @@ func (a *App) allowedHosts() []string {
 	if a.settings.Loopback() {
 		hosts = append(hosts, "localhost", "127.0.0.1", "[::1]", "::1")
 	}
-	if public, err := url.Parse(a.publicURL); err == nil {
-		hosts = append(hosts, public.Host)
+	for _, base := range a.baseURLs() {
+		if address, err := url.Parse(base); err == nil {
+			hosts = append(hosts, address.Host)
+		}
 	}
 	return hosts
 }

@@ -17,7 +17,7 @@ import (
 
 	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/buildinfo"
-	"github.com/errandhq/errand/internal/fileutil"
+	"github.com/errandhq/errand/internal/identity"
 	"github.com/errandhq/errand/internal/lockfile"
 	"github.com/errandhq/errand/internal/machinestate"
 )
@@ -46,11 +46,13 @@ type machineProcess struct {
 
 	mu       sync.Mutex
 	stopping bool
-	halt     context.CancelFunc
+
+	watched bool // whether watch was started, which closes done
+	halt    context.CancelFunc
 }
 
-// startMachine enrols this machine where needed, and starts to watch its worker.
-func (a *App) startMachine(ctx, background context.Context) error {
+// prepareMachine finds the worker's program and enrols this machine where needed.
+func (a *App) prepareMachine(ctx context.Context) error {
 	program, err := findErrand(ctx)
 	if err != nil {
 		return err
@@ -59,13 +61,23 @@ func (a *App) startMachine(ctx, background context.Context) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("making the machine's state directory: %w", err)
 	}
-	if err := a.offerEnrolment(ctx, dir); err != nil {
+	fresh, err := a.enrolMachine(ctx, dir)
+	if err != nil {
 		return err
 	}
-	watching, halt := context.WithCancel(background)
-	a.machine = &machineProcess{app: a, program: program, dir: dir, done: make(chan struct{}), halt: halt}
-	go a.machine.watch(watching)
+	a.machine = &machineProcess{app: a, program: program, dir: dir, done: make(chan struct{}), halt: func() {}}
+	if fresh {
+		// A worker that runs from before signs as a machine that the ledger does not know.
+		a.machine.tellToStop()
+	}
 	return nil
+}
+
+// startMachine starts to watch this machine's worker.
+func (a *App) startMachine(background context.Context) {
+	watching, halt := context.WithCancel(background)
+	a.machine.halt, a.machine.watched = halt, true
+	go a.machine.watch(watching)
 }
 
 // findErrand finds the program errand beside this one, else on PATH, and makes sure that it is of this build.
@@ -104,30 +116,56 @@ func findErrand(ctx context.Context) (string, error) {
 	return path, nil
 }
 
-// offerEnrolment leaves a one-time code for the worker, unless this machine is known to the ledger already.
-func (a *App) offerEnrolment(ctx context.Context, dir string) error {
+// enrolMachine makes this machine known to the ledger, by the protocol that every machine uses, unless it is
+// known already. It runs before the control plane serves, so that the first automation finds a machine. fresh
+// reports whether the machine has a new identity.
+func (a *App) enrolMachine(ctx context.Context, dir string) (fresh bool, err error) {
 	enrolled, found, err := machinestate.Load(dir)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if found {
 		machine, err := a.ledger.Machine(ctx, enrolled.MachineID)
 		switch {
 		case automation.CodeOf(err) == automation.CodeNotFound:
 		case err != nil:
-			return err
+			return false, err
 		case machine.State == automation.MachineRevoked:
-			return automation.Errorf(automation.CodeMachineRevoked,
+			return false, automation.Errorf(automation.CodeMachineRevoked,
 				"this machine was revoked; to enrol it again, remove the directory %s", dir)
 		default:
-			return os.RemoveAll(machinestate.CodePath(dir))
+			return false, nil
 		}
+	}
+	key, err := identity.LoadOrCreateKey(dir)
+	if err != nil {
+		return false, err
 	}
 	code, _, err := a.enroller.NewCode(ctx, a.install.LocalOwnerID)
 	if err != nil {
-		return err
+		return false, err
 	}
-	return fileutil.WriteFile(machinestate.CodePath(dir), []byte(code+"\n"))
+	proof, err := identity.EnrolmentProof(key, code, a.now())
+	if err != nil {
+		return false, err
+	}
+	machine, err := a.enroller.Enroll(ctx, identity.Enrolment{
+		Code: code, PublicKey: key.Public(), Proof: proof, Name: hostName(),
+		Platform: runtime.GOOS + "/" + runtime.GOARCH, Version: buildinfo.Version(),
+	})
+	if err != nil {
+		return false, fmt.Errorf("enrolling this machine: %w", err)
+	}
+	a.logger.Info("this machine is enrolled", "machine", machine.ID, "name", machine.Name)
+	return true, machinestate.Save(dir, machinestate.Enrolled{MachineID: machine.ID, ServerURL: a.localURL()})
+}
+
+func hostName() string {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		return "this machine"
+	}
+	return name
 }
 
 // watch keeps a worker running until ctx ends, which leaves the worker alone.
@@ -176,7 +214,6 @@ func (m *machineProcess) spawn(ctx context.Context) error {
 	defer log.Close()                            //nolint:errcheck // the worker has its own copy
 	command := exec.Command(m.program, "worker", //nolint:noctx // it must outlive this process
 		"--server", m.app.localURL(),
-		"--code-file", machinestate.CodePath(m.dir),
 		"--exit-when-orphaned", workerOrphanExit.String(),
 		"--log-format", "json", "--log-level", m.app.settings.LogLevel)
 	command.Dir = m.dir
@@ -228,14 +265,16 @@ func (m *machineProcess) stop(ctx context.Context, drain bool) {
 		m.drain(ctx)
 	}
 	m.halt()
-	<-m.done
+	if m.watched {
+		<-m.done
+	}
 }
 
-func (m *machineProcess) drain(ctx context.Context) {
-	lock := machinestate.LockPath(m.dir)
-	pid, running, err := lockfile.Probe(lock)
+// tellToStop tells a worker that runs to stop, and reports whether one does.
+func (m *machineProcess) tellToStop() bool {
+	pid, running, err := lockfile.Probe(machinestate.LockPath(m.dir))
 	if err != nil || !running || pid == 0 {
-		return
+		return false
 	}
 	process, err := os.FindProcess(pid)
 	if err == nil {
@@ -243,12 +282,20 @@ func (m *machineProcess) drain(ctx context.Context) {
 	}
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {
 		m.app.logger.Warn("this machine's worker could not be told to stop", "pid", pid, "error", err)
+		return false
+	}
+	return true
+}
+
+func (m *machineProcess) drain(ctx context.Context) {
+	if !m.tellToStop() {
 		return
 	}
-	m.app.logger.Info("waiting for this machine's worker to drain; a second signal leaves it alone", "pid", pid)
+	m.app.logger.Info("waiting for this machine's worker to drain; a second signal leaves it alone")
+	running, err := true, error(nil)
 	for running && err == nil && ctx.Err() == nil {
 		wait(ctx, watchEvery/10)
-		_, running, err = lockfile.Probe(lock)
+		_, running, err = lockfile.Probe(machinestate.LockPath(m.dir))
 	}
 }
 

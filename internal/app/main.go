@@ -13,6 +13,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	sdkworker "go.temporal.io/sdk/worker"
+
 	"github.com/errandhq/errand/internal/buildinfo"
 	"github.com/errandhq/errand/internal/config"
 	"github.com/errandhq/errand/internal/telemetry"
@@ -32,6 +34,8 @@ func Main(args []string, stdout, stderr io.Writer) int {
 		}
 		return 0
 	}
+	// Without this every start hashes the whole program, which is large, to tell builds apart.
+	sdkworker.SetBinaryChecksum(buildinfo.Version())
 	logger, err := telemetry.NewLogger(stderr, settings.LogFormat, settings.LogLevel)
 	if err != nil {
 		return complain(stderr, err)

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,13 +89,13 @@ func TestUnusableFileIsSetAside(t *testing.T) {
 			}
 		},
 		"damaged in the middle by a crash": func(t *testing.T, dir, path string) {
+			crash(t, startChild(t, dir))
 			execSQL(t, path, "PRAGMA wal_checkpoint(TRUNCATE)")
 			content := readFile(t, path)
 			for page := 40; page < len(content)/4096-1; page++ {
 				copy(content[page*4096:], bytes.Repeat([]byte{0x55}, 4096))
 			}
 			writeFile(t, path, content)
-			editRecord(t, dir, func(record map[string]any) { record["clean"] = false })
 		},
 		"tables of another version": func(t *testing.T, _, path string) {
 			execSQL(t, path, "ALTER TABLE executions DROP COLUMN db_record_version")
@@ -123,7 +124,9 @@ func TestUnusableFileIsSetAside(t *testing.T) {
 			}
 			startWorkflow(t, server, openWorkflow("before"))
 			warnings := log.atLeast(slog.LevelWarn)
-			if len(warnings) != 1 || !strings.Contains(warnings[0], "could not be used") || !strings.Contains(warnings[0], server.SetAside()) {
+			if !slices.ContainsFunc(warnings, func(w string) bool {
+				return strings.Contains(w, "could not be used") && strings.Contains(w, server.SetAside())
+			}) {
 				t.Errorf("warnings: %q, want one that names the file", warnings)
 			}
 			server.Stop()

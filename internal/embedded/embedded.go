@@ -93,8 +93,9 @@ type Server struct {
 	stop      sync.Once
 }
 
-// Start starts a server on the data in o.Dir and returns when its frontend answers for the namespace. It fails when ctx
-// ends first; once it has returned, ctx means nothing to the server and only Stop ends it.
+// Start starts a server on the data in o.Dir and returns when its frontend answers for the namespace. When ctx ends first
+// it fails, after it has cleaned up; once it has returned, ctx means nothing to the server and only Stop ends it. Schedules
+// fire once the server's own worker is up, half a second later.
 //
 // The error is ErrInUse when another server has the directory. A file that is damaged or has the tables of another
 // version is no error: see Server.SetAside.

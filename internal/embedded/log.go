@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -19,6 +20,9 @@ var harmless = []string{
 	"Search attribute ",               // "… already exists.", at each start of a client that wants it
 }
 
+// shardUnknown is the error of a queue that looks for work while its shard is still being taken over at a start.
+const shardUnknown = "shard status unknown"
+
 // damage is what SQLite says when it finds the file inconsistent.
 const damage = "database disk image is malformed"
 
@@ -26,6 +30,7 @@ const damage = "database disk image is malformed"
 // its engine.
 type serverLog struct {
 	logger   *slog.Logger
+	tags     []tag.Tag // of every line; the server makes many loggers and writes few lines, so they are kept as they come
 	fatal    func(message string, err error)
 	stopping *atomic.Bool // while set, complaints about what is being torn down are debug
 	damaged  *atomic.Bool // set when the file turned out to be damaged
@@ -48,7 +53,7 @@ func newServerLog(logger *slog.Logger, fatal func(string, error)) *serverLog {
 // With implements log.WithLogger.
 func (l *serverLog) With(tags ...tag.Tag) log.Logger {
 	with := *l
-	with.logger = slog.New(l.logger.Handler().WithAttrs(attributes(tags)))
+	with.tags = slices.Concat(l.tags, tags)
 	return &with
 }
 
@@ -82,25 +87,30 @@ func (l *serverLog) Fatal(message string, tags ...tag.Tag) {
 }
 
 func (l *serverLog) complain(level slog.Level, message string, tags []tag.Tag) {
-	if err := errorIn(tags); err != nil && strings.Contains(err.Error(), damage) {
+	var cause string
+	if err := errorIn(tags); err != nil {
+		cause = err.Error()
+	}
+	if strings.Contains(cause, damage) {
 		l.damaged.Store(true)
 	}
-	if l.stopping.Load() {
+	begins := func(prefix string) bool { return strings.HasPrefix(message, prefix) }
+	if l.stopping.Load() || cause == shardUnknown || slices.ContainsFunc(harmless, begins) {
 		level = slog.LevelDebug
-	}
-	for _, prefix := range harmless {
-		if strings.HasPrefix(message, prefix) {
-			level = slog.LevelDebug
-		}
 	}
 	l.log(level, message, tags)
 }
 
 func (l *serverLog) log(level slog.Level, message string, tags []tag.Tag) {
 	ctx := context.Background()
-	if l.logger.Enabled(ctx, level) {
-		l.logger.LogAttrs(ctx, level, message, attributes(tags)...)
+	if !l.logger.Enabled(ctx, level) {
+		return
 	}
+	attributes := make([]slog.Attr, 0, len(l.tags)+len(tags))
+	for _, t := range slices.Concat(l.tags, tags) {
+		attributes = append(attributes, slog.Any(t.Key(), t.Value()))
+	}
+	l.logger.LogAttrs(ctx, level, message, attributes...)
 }
 
 // errorIn returns the error among the tags. Tag.Value has its text only.
@@ -113,12 +123,4 @@ func errorIn(tags []tag.Tag) error {
 		}
 	}
 	return nil
-}
-
-func attributes(tags []tag.Tag) []slog.Attr {
-	attrs := make([]slog.Attr, len(tags))
-	for i, t := range tags {
-		attrs[i] = slog.Any(t.Key(), t.Value())
-	}
-	return attrs
 }

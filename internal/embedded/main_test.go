@@ -47,7 +47,7 @@ func runChild(dir string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.ExecuteWorkflow(ctx, openWorkflow("before"), "Nothing"); err != nil {
+	if _, err := c.ExecuteWorkflow(ctx, openWorkflow("of-child"), "Nothing"); err != nil {
 		return err
 	}
 	c.Close()
@@ -56,7 +56,7 @@ func runChild(dir string) error {
 	return err
 }
 
-// startChild runs a server in another process, which has an open workflow "before" when this returns.
+// startChild runs a server in another process, which has an open workflow "of-child" when this returns.
 func startChild(t *testing.T, dir string) *exec.Cmd {
 	t.Helper()
 	child := exec.Command(os.Args[0])
@@ -82,6 +82,15 @@ func startChild(t *testing.T, dir string) *exec.Cmd {
 		t.Fatalf("the child process said %q (%v) instead of ready", line, err)
 	}
 	return child
+}
+
+// crash ends a child as a crash of the machine would, without a word to its server.
+func crash(t *testing.T, child *exec.Cmd) {
+	t.Helper()
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = child.Wait()
 }
 
 func testContext(t *testing.T) context.Context {

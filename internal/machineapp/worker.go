@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/uuid"
 	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/worker"
 	"google.golang.org/grpc"
 
 	"github.com/errandhq/errand/activities/machine"
@@ -40,6 +41,8 @@ func runWorker(ctx context.Context, dataDir string, o cli.Worker) error {
 	if err != nil || orphan < 0 {
 		return fmt.Errorf("--exit-when-orphaned must be a duration such as 10m, not %q", o.ExitWhenOrphaned)
 	}
+	// Without this every start hashes the whole program to tell builds apart.
+	worker.SetBinaryChecksum(buildinfo.Version())
 	logger, err := telemetry.NewLogger(os.Stderr, o.LogFormat, o.LogLevel)
 	if err != nil {
 		return err

@@ -19,9 +19,6 @@ func Dir(dataDir string) string { return filepath.Join(dataDir, "machine") }
 // LockPath returns the lock that a running worker holds.
 func LockPath(dir string) string { return filepath.Join(dir, "worker.lock") }
 
-// CodePath returns the file in which a worker finds its enrolment code.
-func CodePath(dir string) string { return filepath.Join(dir, "enrolment.code") }
-
 // Enrolled says which machine this is and where its control plane is.
 type Enrolled struct {
 	MachineID string `json:"machineId"`

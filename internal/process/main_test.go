@@ -63,10 +63,11 @@ func helperDescriptors(args []string) {
 }
 
 // helperWorker plays a worker that is killed while its program runs: it starts `sh -c args[0]`, writes what
-// identifies the program and waits to die.
+// identifies the program and waits to die. The program finds the worker's number in PROCESS_TEST_WORKER.
 func helperWorker(args []string) {
 	p, err := process.Start(process.Spec{
-		Program: "sh", Args: []string{"-c", args[0]}, Dir: "/", Env: os.Environ(), MaxOutputBytes: 1024,
+		Program: "sh", Args: []string{"-c", args[0]}, Dir: "/", MaxOutputBytes: 1024,
+		Env: append(os.Environ(), "PROCESS_TEST_WORKER="+strconv.Itoa(os.Getpid())),
 	})
 	if err != nil {
 		panic(err)

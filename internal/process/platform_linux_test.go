@@ -158,7 +158,7 @@ func TestKillLeftoverOfADeadWorker(t *testing.T) {
 	}{
 		{"the main process", "exec sleep 600", time.Minute, func(pid int) func() bool { return named(pid, "sleep") }, 1},
 		{"one that ignores TERM", "trap '' TERM; exec sleep 600", 100 * time.Millisecond, func(pid int) func() bool { return named(pid, "sleep") }, 1},
-		{"a group whose main process has ended", "sleep 600 & while kill -0 $PPID 2>/dev/null; do sleep 0.01; done", time.Minute, gone, 1},
+		{"a group whose main process has ended", "sleep 600 & while kill -0 $PROCESS_TEST_WORKER 2>/dev/null; do sleep 0.01; done", time.Minute, gone, 1},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -41,7 +41,7 @@ const (
 type database struct {
 	dialect dialect
 	// read runs single statements outside transactions.
-	read *sql.DB
+	read querier
 	// write runs fn in a transaction and commits it. fn may run again in a later call, but only once in one.
 	write      func(ctx context.Context, d durability, fn func(ctx context.Context, tx querier) error) error
 	checkpoint func(ctx context.Context) error

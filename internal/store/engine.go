@@ -117,7 +117,7 @@ func (s *Store) addOutlines(ctx context.Context, runs []automation.Startable) er
 	}
 	var q statement
 	q.add(`SELECT run_id, id, kind, summary, timeout_ms FROM steps WHERE run_id IN `)
-	addList(&q, ids)
+	q.addIDs(ids)
 	q.add(` ORDER BY run_id, position`)
 	rows, err := q.query(ctx, s.read)
 	err = each(rows, err, func(row scanner) error {

@@ -43,8 +43,7 @@ func (s *Store) Hello(ctx context.Context, machineID string, h automation.Hello)
 	if !revoked {
 		s.touched.Store(known, seen)
 	}
-	answers, err := s.heldAnswers(ctx, known, revoked, h.Held)
-	return answers, translate(err)
+	return s.heldAnswers(ctx, known, revoked, h.Held)
 }
 
 func checkHello(h automation.Hello) (labels string, err error) {

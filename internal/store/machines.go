@@ -179,7 +179,7 @@ func (s *Store) MachineLoads(ctx context.Context, ids []string) (map[string]auto
 	for chunk := range chunks(canonicalIDs(ids)) {
 		var q statement
 		q.add(`SELECT ` + machineColumns + ` FROM machines m WHERE m.id IN `)
-		addList(&q, chunk)
+		q.addIDs(chunk)
 		rows, err := q.query(ctx, s.read)
 		machines, err := collect(rows, err, scanMachine)
 		if err != nil {
@@ -224,7 +224,7 @@ func (s *Store) addLoads(ctx context.Context, machines []automation.Machine) ([]
 func (s *Store) countRuns(ctx context.Context, count string, machineIDs []string) (map[string]int, error) {
 	var q statement
 	q.add(count + ` AND machine_id IN `)
-	addList(&q, machineIDs)
+	q.addIDs(machineIDs)
 	q.add(` GROUP BY machine_id`)
 	rows, err := q.query(ctx, s.read)
 	counts := map[string]int{}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"iter"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,14 +37,15 @@ func (s *statement) add(text string, args ...any) {
 	}
 }
 
-// addList appends a parenthesised list of arguments.
-func addList[T any](s *statement, values []T) {
+// addIDs appends a parenthesised list of ids, of which there is at least one. It repeats the last one up to a power
+// of two, so that there are few different texts to compile.
+func (s *statement) addIDs(ids []string) {
 	s.text.WriteByte('(')
-	for i, v := range values {
+	for i := range 1 << bits.Len(uint(len(ids)-1)) {
 		if i > 0 {
 			s.text.WriteString(", ")
 		}
-		s.add("?", v)
+		s.add("?", ids[min(i, len(ids)-1)])
 	}
 	s.text.WriteByte(')')
 }

@@ -148,6 +148,14 @@ func (s *stepScan) columns() []any {
 	}
 }
 
+func scanStep(row scanner) (automation.StepRecord, error) {
+	var step stepScan
+	if err := row.Scan(step.columns()...); err != nil {
+		return automation.StepRecord{}, err
+	}
+	return step.finish(), nil
+}
+
 func (s *stepScan) finish() automation.StepRecord {
 	r := s.step
 	r.StartedAt, r.FinishedAt = s.started.optional(), s.finished.optional()
@@ -165,38 +173,40 @@ type runState struct {
 	machineRevoked bool
 }
 
-// states reads runs with their steps in one statement, so that run and steps are of one revision. The condition
-// is about runs r and machines m; it must select few runs.
-func (s *Store) states(ctx context.Context, condition func(*statement)) ([]runState, error) {
-	var q statement
-	q.add(`SELECT ` + runColumns + `, m.state, ` + stepColumns + `
-		FROM runs r JOIN machines m ON m.id = r.machine_id JOIN steps s ON s.run_id = r.id WHERE `)
-	condition(&q)
-	q.add(` ORDER BY r.id, s.position`)
-	rows, err := q.query(ctx, s.read)
-	var all []runState
-	err = each(rows, err, func(row scanner) error {
-		var run runScan
-		var machine automation.MachineState
-		var step stepScan
-		if err := row.Scan(append(append(run.columns(), &machine), step.columns()...)...); err != nil {
-			return err
-		}
-		if len(all) == 0 || all[len(all)-1].ID != run.run.ID {
-			loaded, err := run.finish(s.installation.ID)
-			if err != nil {
-				return err
-			}
-			all = append(all, runState{Run: loaded, machineRevoked: machine == automation.MachineRevoked})
-		}
-		last := &all[len(all)-1]
-		last.Steps = append(last.Steps, step.finish())
-		return nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading the state of runs: %w", err)
+// state reads the state of one run that the caller may see. Errors: not_found; errLostRace when the run changed
+// between the two statements.
+func (s *Store) state(ctx context.Context, id string, visible func(*automation.Run) bool) (runState, error) {
+	known, ok := canonicalID(id)
+	if !ok {
+		return runState{}, notFound("run", id)
 	}
-	return all, nil
+	var scan runScan
+	var machine automation.MachineState
+	found, err := exists(s.read.QueryRowContext(ctx, `SELECT `+runColumns+`, m.state
+		FROM runs r JOIN machines m ON m.id = r.machine_id WHERE r.id = $1`, known).Scan(append(scan.columns(), &machine)...))
+	if err != nil {
+		return runState{}, fmt.Errorf("reading run %s: %w", known, err)
+	}
+	if !found {
+		return runState{}, notFound("run", id)
+	}
+	run, err := scan.finish(s.installation.ID)
+	if err != nil {
+		return runState{}, err
+	}
+	if !visible(&run) {
+		return runState{}, notFound("run", id)
+	}
+	rows, err := s.read.QueryContext(ctx, `SELECT `+stepColumns+` FROM runs r JOIN steps s ON s.run_id = r.id
+		WHERE r.id = $1 AND r.revision = $2 ORDER BY s.position`, known, run.Revision)
+	run.Steps, err = collect(rows, err, scanStep)
+	if err != nil {
+		return runState{}, fmt.Errorf("reading the steps of run %s: %w", known, err)
+	}
+	if len(run.Steps) == 0 {
+		return runState{}, errLostRace
+	}
+	return runState{Run: run, machineRevoked: machine == automation.MachineRevoked}, nil
 }
 
 // Run implements [automation.RunStore].
@@ -218,24 +228,12 @@ func (s *Store) Run(ctx context.Context, ownerID, id string) (automation.Run, er
 
 // RunState implements [automation.RunStore].
 func (s *Store) RunState(ctx context.Context, ownerID, id string) (automation.Run, error) {
-	state, err := s.state(ctx, id, func(r *automation.Run) bool { return sameID(r.OwnerID, ownerID) })
-	return state.Run, translate(err)
-}
-
-// state reads one run that the caller may see.
-func (s *Store) state(ctx context.Context, id string, visible func(*automation.Run) bool) (runState, error) {
-	known, ok := canonicalID(id)
-	if !ok {
-		return runState{}, notFound("run", id)
-	}
-	found, err := s.states(ctx, func(q *statement) { q.add(`r.id = ?`, known) })
-	if err != nil {
-		return runState{}, err
-	}
-	if len(found) == 0 || !visible(&found[0].Run) {
-		return runState{}, notFound("run", id)
-	}
-	return found[0], nil
+	var state runState
+	err := retry(ctx, func() (err error) {
+		state, err = s.state(ctx, id, func(r *automation.Run) bool { return sameID(r.OwnerID, ownerID) })
+		return err
+	})
+	return state.Run, err
 }
 
 // sameID compares an id of the database with one of a caller.
@@ -371,7 +369,7 @@ func (s *Store) addSteps(ctx context.Context, runs []automation.Run) error {
 	}
 	var q statement
 	q.add(`SELECT s.run_id, ` + stepColumns + ` FROM steps s WHERE s.run_id IN `)
-	addList(&q, ids)
+	q.addIDs(ids)
 	q.add(` ORDER BY s.run_id, s.position`)
 	rows, err := q.query(ctx, s.read)
 	err = each(rows, err, func(row scanner) error {

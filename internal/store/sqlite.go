@@ -47,9 +47,9 @@ func connectSQLite(ctx context.Context, o Options) (database, error) {
 	if err != nil {
 		return database{}, errors.Join(fmt.Errorf("opening the database file: %w", err), writing.Close())
 	}
-	readers := max(2, runtime.NumCPU())
-	reading.SetMaxOpenConns(readers)
-	reading.SetMaxIdleConns(readers)
+	const fewestReaders = 2
+	reading.SetMaxOpenConns(max(fewestReaders, runtime.NumCPU()))
+	reading.SetMaxIdleConns(max(fewestReaders, runtime.NumCPU()))
 	if err := migrateSQLite(ctx, writing, o); err != nil {
 		return database{}, errors.Join(err, reading.Close(), writing.Close())
 	}
@@ -57,16 +57,17 @@ func connectSQLite(ctx context.Context, o Options) (database, error) {
 	if err != nil {
 		return database{}, errors.Join(fmt.Errorf("opening the writer of the database: %w", err), reading.Close(), writing.Close())
 	}
-	w := &sqliteWriter{conn: conn, turn: make(chan struct{}, 1)}
+	w := &sqliteWriter{conn: &prepared{handle: conn}, turn: make(chan struct{}, 1)}
+	readers := &prepared{handle: reading}
 	return database{
 		dialect:    sqliteDialect,
-		read:       reading,
+		read:       readers,
 		write:      w.write,
 		checkpoint: w.checkpoint,
 		close: sync.OnceValue(func() error {
 			w.close()
 			// The last connection to close moves the write-ahead log into the file and removes it.
-			return errors.Join(reading.Close(), conn.Close(), writing.Close())
+			return errors.Join(readers.close(), reading.Close(), w.conn.close(), conn.Close(), writing.Close())
 		}),
 	}, nil
 }
@@ -123,7 +124,7 @@ func migrateSQLite(ctx context.Context, db *sql.DB, o Options) error {
 // sqliteWriter runs write transactions on one connection. Those that arrive while a commit is being written
 // share the next one, because waiting for the disk is what a commit costs.
 type sqliteWriter struct {
-	conn *sql.Conn
+	conn *prepared
 	// turn is held by the goroutine that commits, for itself and for whoever is queued then.
 	turn chan struct{}
 	// relaxed is whether the connection's commits wait for the disk; it belongs to the holder of turn.
@@ -265,9 +266,14 @@ func (w *sqliteWriter) begin(ctx context.Context, batch []*change) error {
 	return err
 }
 
-// run runs each change of a batch inside a savepoint and notes its error. An error of its own means that the
-// whole transaction is lost: SQLite undoes all of it on some errors, and then there is no savepoint left.
+// run runs each change of a batch and notes its error. One that shares the transaction runs inside a savepoint,
+// so that it can be undone alone. An error of run itself means that the whole transaction is lost: SQLite undoes
+// all of it on some errors, and then there is no savepoint left.
 func (w *sqliteWriter) run(ctx context.Context, batch []*change, errs []error) error {
+	if len(batch) == 1 {
+		errs[0] = batch[0].fn(ctx, w.conn)
+		return errs[0]
+	}
 	for i, c := range batch {
 		if _, err := w.conn.ExecContext(ctx, `SAVEPOINT change`); err != nil {
 			return err

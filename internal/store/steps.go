@@ -111,31 +111,16 @@ func checkFinish(r automation.FinishRequest) error {
 
 // heldAnswers says for each held execution what its machine is to do with it.
 func (s *Store) heldAnswers(ctx context.Context, machineID string, revoked bool, held []automation.Held) ([]automation.HeldAnswer, error) {
-	ids := make([]string, 0, len(held))
-	for _, h := range held {
-		ids = append(ids, h.RunID)
-	}
-	ids = canonicalIDs(ids)
-	slices.Sort(ids)
 	runs := map[string]*automation.Run{}
-	for chunk := range chunks(slices.Compact(ids)) {
-		found, err := s.states(ctx, func(q *statement) {
-			q.add(`r.machine_id = ? AND r.id IN `, machineID)
-			addList(q, chunk)
-		})
-		if err != nil {
-			return nil, err
-		}
-		for i := range found {
-			runs[found[i].ID] = &found[i].Run
-		}
-	}
 	answers := make([]automation.HeldAnswer, 0, len(held))
 	for _, h := range held {
-		id, _ := canonicalID(h.RunID)
-		run := runs[id]
-		if run == nil {
-			run = &automation.Run{} // nothing that the ledger knows of: it has no such step
+		run, known := runs[h.RunID]
+		if !known {
+			found, err := s.stateOf(ctx, h.RunID, ofMachine(machineID))
+			if err != nil {
+				return nil, err
+			}
+			run, runs[h.RunID] = found, found
 		}
 		answers = append(answers, automation.HeldAnswer{
 			StepRef: h.StepRef, Execution: h.Execution, Verdict: run.HeldVerdict(h, revoked),
@@ -144,32 +129,37 @@ func (s *Store) heldAnswers(ctx context.Context, machineID string, revoked bool,
 	return answers, nil
 }
 
+// stateOf reads the state of a run; one without steps stands for a run that the caller may not see.
+func (s *Store) stateOf(ctx context.Context, id string, visible func(*automation.Run) bool) (*automation.Run, error) {
+	var state runState
+	err := retry(ctx, func() (err error) {
+		state, err = s.state(ctx, id, visible)
+		return err
+	})
+	if automation.CodeOf(err) == automation.CodeNotFound {
+		return &automation.Run{}, nil
+	}
+	return &state.Run, err
+}
+
 // OpenEnds implements [automation.StepLedger]. A machine without open ends is missing from the result.
 func (s *Store) OpenEnds(ctx context.Context, machineIDs []string) (map[string][]automation.Event, error) {
 	ends := map[string][]automation.Event{}
 	for machines := range chunks(canonicalIDs(machineIDs)) {
-		last := ""
-		for {
-			ids, err := s.runsWithOpenEnds(ctx, machines, last)
-			if err != nil {
-				return nil, translate(err)
-			}
-			if len(ids) == 0 {
-				break
-			}
-			last = ids[len(ids)-1]
-			found, err := s.states(ctx, func(q *statement) {
-				q.add(`r.id IN `)
-				addList(q, ids)
-			})
-			if err != nil {
-				return nil, translate(err)
-			}
-			for i := range found {
-				if events := found[i].OpenEnds(); len(events) > 0 {
-					ends[found[i].MachineID] = append(ends[found[i].MachineID], events...)
+		ids, err := s.runsWithOpenEnds(ctx, machines, "")
+		for ; len(ids) > 0 && err == nil; ids, err = s.runsWithOpenEnds(ctx, machines, ids[len(ids)-1]) {
+			for _, id := range ids {
+				run, err := s.stateOf(ctx, id, anyRun)
+				if err != nil {
+					return nil, err
+				}
+				if events := run.OpenEnds(); len(events) > 0 {
+					ends[run.MachineID] = append(ends[run.MachineID], events...)
 				}
 			}
+		}
+		if err != nil {
+			return nil, translate(err)
 		}
 	}
 	return ends, nil
@@ -179,7 +169,7 @@ func (s *Store) OpenEnds(ctx context.Context, machineIDs []string) (map[string][
 func (s *Store) runsWithOpenEnds(ctx context.Context, machineIDs []string, after string) ([]string, error) {
 	var q statement
 	q.add(`SELECT id FROM runs WHERE open_ends > 0 AND machine_id IN `)
-	addList(&q, machineIDs)
+	q.addIDs(machineIDs)
 	if after != "" {
 		q.add(` AND id > ?`, after)
 	}
