@@ -172,6 +172,7 @@ func (h *Host) end(ref automation.StepRef, n int64) {
 		h.saveRecord(s)
 		h.confirmAfter(s, s.cleared, n)
 	default:
+		h.confirm(s, n)
 	}
 }
 

@@ -1,0 +1,72 @@
+//go:build unix
+
+package acceptance_test
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// secretFiles are where the credentials of an installation belong, each readable by its user alone.
+var secretFiles = []string{"server.json", "worker.json", "device.key", "master.key"}
+
+// testOf returns the test that a script runs in.
+func testOf(ts *testscript.TestScript) testing.TB {
+	tb, ok := ts.Value(testKey{}).(testing.TB)
+	if !ok {
+		ts.Fatalf("the script has no test")
+	}
+	return tb
+}
+
+// testKey is where the test of a script is among its values.
+type testKey struct{}
+
+// secretsOf returns the credentials of an installation, each in the forms in which it may be written.
+func secretsOf(ts *testscript.TestScript, dataDir string) map[string][][]byte {
+	read := func(elements ...string) []byte {
+		path := filepath.Join(append([]string{dataDir}, elements...)...)
+		info, err := os.Stat(path)
+		ts.Check(err)
+		if info.Mode().Perm() != 0o600 {
+			ts.Fatalf("%s has the mode %s", path, info.Mode())
+		}
+		content, err := os.ReadFile(path)
+		ts.Check(err)
+		return content
+	}
+	var runtime struct{ Token string }
+	ts.Check(json.Unmarshal(read("server.json"), &runtime))
+	var device struct{ D string }
+	ts.Check(json.Unmarshal(read("machine", "device.key"), &device))
+	private, err := base64.RawURLEncoding.DecodeString(device.D)
+	ts.Check(err)
+	secrets := map[string][][]byte{
+		"the token of server.json": {[]byte(runtime.Token)},
+		"the device key":           forms(private),
+		"the master key":           forms(read("master.key")),
+	}
+	for name, forms := range secrets {
+		for _, form := range forms {
+			if len(form) < 32 {
+				ts.Fatalf("%s is only %d bytes", name, len(form))
+			}
+		}
+	}
+	return secrets
+}
+
+func forms(secret []byte) [][]byte {
+	return [][]byte{
+		secret,
+		[]byte(hex.EncodeToString(secret)),
+		[]byte(base64.RawStdEncoding.EncodeToString(secret)),
+		[]byte(base64.RawURLEncoding.EncodeToString(secret)),
+	}
+}

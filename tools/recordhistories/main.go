@@ -1,0 +1,232 @@
+// Command recordhistories runs the workflows against a real Temporal server, with activities that it scripts,
+// and writes their histories. A test replays every recorded history on the code of today, so that a change
+// which would break a run in flight is found. After an intended change of workflow logic, give the scenarios
+// of the new version names of their own and keep the old files.
+//
+//	go run ./tools/recordhistories workflows/testdata v1
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	enumspb "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/api/temporalproto"
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/client"
+	sdklog "go.temporal.io/sdk/log"
+	"go.temporal.io/sdk/temporal"
+	sdkworker "go.temporal.io/sdk/worker"
+
+	"github.com/errandhq/errand/activities/control"
+	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/embedded"
+	"github.com/errandhq/errand/worker"
+)
+
+const (
+	installation = "recorded"
+	machineQueue = "recorded/machine/m"
+)
+
+// scenario is one run. Its functions stand for the machine and the ledger.
+type scenario struct {
+	name string
+	// step answers for a step's activity.
+	step func(ctx context.Context, in automation.StepInput, attempt int32) (automation.StepVerdict, error)
+	// during is done while the workflow waits for its first step.
+	during func(ctx context.Context, c client.Client, id string) error
+	final  automation.FinalizeVerdict
+}
+
+var completed = automation.StepVerdict{Outcome: automation.OutcomeCompleted}
+
+func complete(context.Context, automation.StepInput, int32) (automation.StepVerdict, error) {
+	return completed, nil
+}
+
+// untilCancelled is a step that has not begun: its activity waits until Temporal cancels it.
+func untilCancelled(ctx context.Context, _ automation.StepInput, _ int32) (automation.StepVerdict, error) {
+	for ctx.Err() == nil {
+		activity.RecordHeartbeat(ctx)
+		time.Sleep(100 * time.Millisecond)
+	}
+	return automation.StepVerdict{}, ctx.Err()
+}
+
+// afterCancel is a step that has begun: its machine ends it a while after the cancel, as cancelled.
+func afterCancel(context.Context, automation.StepInput, int32) (automation.StepVerdict, error) {
+	time.Sleep(2 * time.Second)
+	return automation.StepVerdict{Outcome: automation.OutcomeCancelled}, nil
+}
+
+func scenarios() []scenario {
+	done := automation.FinalizeVerdict{Status: automation.RunCompleted}
+	cancelled := automation.FinalizeVerdict{Status: automation.RunCancelled}
+	return []scenario{
+		{name: "completed", step: complete, final: done},
+		{
+			name:  "failed",
+			final: automation.FinalizeVerdict{Status: automation.RunFailed, Code: "nonzero_exit", StepID: "build"},
+			step: func(_ context.Context, in automation.StepInput, _ int32) (automation.StepVerdict, error) {
+				if in.StepID == "build" {
+					return automation.StepVerdict{}, temporal.NewNonRetryableApplicationError("exit status 2", "nonzero_exit", nil)
+				}
+				return completed, nil
+			},
+		},
+		{
+			name: "retried", final: done,
+			step: func(_ context.Context, in automation.StepInput, attempt int32) (automation.StepVerdict, error) {
+				if in.StepID == "notify" && attempt < 3 {
+					return automation.StepVerdict{}, temporal.NewApplicationError("no route", "transport_unavailable")
+				}
+				return completed, nil
+			},
+		},
+		{
+			name: "superseded", final: automation.FinalizeVerdict{Status: automation.RunRunning, Superseded: true},
+			step: func(context.Context, automation.StepInput, int32) (automation.StepVerdict, error) {
+				return automation.StepVerdict{Stopped: automation.StopSuperseded}, nil
+			},
+		},
+		{
+			name: "cancelled-before-begin", step: untilCancelled, final: cancelled,
+			during: func(ctx context.Context, c client.Client, id string) error {
+				return c.SignalWorkflow(ctx, id, "", automation.CancelSignal.Name, automation.CancelNotice{})
+			},
+		},
+		{
+			name: "cancelled-while-executing", step: afterCancel, final: cancelled,
+			during: func(ctx context.Context, c client.Client, id string) error {
+				return c.SignalWorkflow(ctx, id, "", automation.CancelSignal.Name, automation.CancelNotice{Begun: "notify"})
+			},
+		},
+		{
+			name: "cancelled-in-temporal", step: afterCancel, final: cancelled,
+			during: func(ctx context.Context, c client.Client, id string) error { return c.CancelWorkflow(ctx, id, "") },
+		},
+	}
+}
+
+// ledger answers as the scenario wants.
+type ledger struct{ final automation.FinalizeVerdict }
+
+func (l *ledger) FinalizeRun(context.Context, automation.FinalizeInput) (automation.FinalizeVerdict, error) {
+	return l.final, nil
+}
+
+func (*ledger) CancelRun(context.Context, automation.CancelInput) (automation.CancelVerdict, error) {
+	return automation.CancelVerdict{Begun: "notify"}, nil
+}
+
+func main() {
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: recordhistories DIRECTORY VERSION")
+		os.Exit(2)
+	}
+	if err := record(context.Background(), os.Args[1], os.Args[2]); err != nil {
+		fmt.Fprintln(os.Stderr, "recordhistories:", err)
+		os.Exit(1)
+	}
+}
+
+func record(ctx context.Context, directory, version string) error {
+	data, err := os.MkdirTemp("", "histories")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(data) //nolint:errcheck // a temporary directory
+	quiet := slog.New(slog.DiscardHandler)
+	server, err := embedded.Start(ctx, embedded.Options{Dir: data, Logger: quiet})
+	if err != nil {
+		return err
+	}
+	defer server.Stop()
+	c, err := client.DialContext(ctx, client.Options{
+		HostPort: server.HostPort(), Namespace: server.Namespace(), Logger: sdklog.NewStructuredLogger(quiet),
+		ConnectionOptions: client.ConnectionOptions{TLS: server.TLS()},
+	})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	for _, s := range scenarios() {
+		history, err := play(ctx, c, s)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		encoded, err := temporalproto.CustomJSONMarshalOptions{Indent: " "}.Marshal(history)
+		if err != nil {
+			return err
+		}
+		path := filepath.Join(directory, version+"-"+s.name+".json")
+		if err := os.WriteFile(path, append(encoded, '\n'), 0o644); err != nil { //nolint:gosec // it is a file of the repository
+			return err
+		}
+		fmt.Println(path, len(history.GetEvents()), "events")
+	}
+	return nil
+}
+
+// play runs one scenario to its end and returns its history.
+func play(ctx context.Context, c client.Client, s scenario) (*historypb.History, error) {
+	runs := worker.NewControl(c, installation, control.Activities{Ledger: &ledger{s.final}})
+	if err := runs.Start(); err != nil {
+		return nil, err
+	}
+	defer runs.Stop()
+	steps := sdkworker.New(c, machineQueue, sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: time.Second})
+	for _, kind := range []automation.StepKind{automation.KindAction, automation.KindCommand, automation.KindScript} {
+		steps.RegisterActivityWithOptions(func(ctx context.Context, in automation.StepInput) (automation.StepVerdict, error) {
+			return s.step(ctx, in, activity.GetInfo(ctx).Attempt)
+		}, activity.RegisterOptions{Name: automation.ExecuteStep(kind).Name})
+	}
+	if err := steps.Start(); err != nil {
+		return nil, err
+	}
+	defer steps.Stop()
+
+	id := "recorded/run/" + s.name + "/1"
+	run, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID: id, TaskQueue: automation.ControlQueue(installation), EnableEagerStart: true,
+	}, automation.WorkflowAutomationRun, automation.RunInput{
+		RunID: s.name, Generation: 1, MachineQueue: machineQueue,
+		Steps: []automation.StepOutline{
+			{ID: "notify", Kind: automation.KindAction, Summary: "notify · channels.notify_user", TimeoutMs: 60_000},
+			{ID: "build", Kind: automation.KindCommand, Summary: "build · make", TimeoutMs: 60_000},
+			{ID: "report", Kind: automation.KindScript, Summary: "report · shell script", TimeoutMs: 60_000},
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	if s.during != nil {
+		time.Sleep(time.Second) // until the first step's activity is open
+		if err := s.during(ctx, c, id); err != nil {
+			return nil, err
+		}
+	}
+	var verdict automation.FinalizeVerdict
+	err = run.Get(ctx, &verdict)
+	wanted := s.final.Status == automation.RunFailed || s.final.Status == automation.RunCancelled
+	if (err != nil) != wanted {
+		return nil, errors.Join(fmt.Errorf("the workflow has ended as it should not"), err)
+	}
+	history := &historypb.History{}
+	events := c.GetWorkflowHistory(ctx, id, run.GetRunID(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	for events.HasNext() {
+		event, err := events.Next()
+		if err != nil {
+			return nil, err
+		}
+		history.Events = append(history.Events, event)
+	}
+	return history, nil
+}
