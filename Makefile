@@ -27,9 +27,12 @@ build: ## compile bin/errand and bin/errandd
 run: build ## build, then run the server with this machine as its worker
 	@exec bin/errandd $(ARGS)
 
-test: build ## run all tests, with a real PostgreSQL and a real Temporal
-	@go run ./tools/ensure-postgresql
+test: postgresql build ## run all tests, with a real PostgreSQL and a real Temporal
 	@ERRAND_TEST_BIN_DIR="$$(pwd)/bin" go run ./tools/runtests
+
+postgresql: ## install PostgreSQL for the tests, where it is missing and allowed
+	@tools/check-go
+	@go run ./tools/ensure-postgresql
 
 lint: $(GOLANGCI_LINT) $(WORKFLOWCHECK) ## check formatting, style, import rules and workflow determinism
 	$(GOLANGCI_LINT) fmt --diff
@@ -57,4 +60,4 @@ $(WORKFLOWCHECK):
 $(GOVULNCHECK):
 	tools/install-tool $@ golang.org/x/vuln/cmd/govulncheck
 
-.PHONY: help build run test lint vulncheck fmt bench clean
+.PHONY: help build run test postgresql lint vulncheck fmt bench clean

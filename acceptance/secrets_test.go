@@ -3,11 +3,13 @@
 package acceptance_test
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -68,5 +70,35 @@ func forms(secret []byte) [][]byte {
 		[]byte(hex.EncodeToString(secret)),
 		[]byte(base64.RawStdEncoding.EncodeToString(secret)),
 		[]byte(base64.RawURLEncoding.EncodeToString(secret)),
+	}
+}
+
+// secretFree searches files for every form in which a credential of the installation may have been written.
+func secretFree(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, len(args) > 0, "[!] secret-free FILE...")
+	secrets := secretsOf(ts, server(ts).DataDir())
+	searched := 0
+	var leaks []string
+	for _, root := range args {
+		ts.Check(filepath.WalkDir(ts.MkAbs(root), func(path string, entry os.DirEntry, err error) error {
+			if err != nil || !entry.Type().IsRegular() || slices.Contains(secretFiles, entry.Name()) {
+				return err
+			}
+			content, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			searched++
+			for name, forms := range secrets {
+				if slices.ContainsFunc(forms, func(form []byte) bool { return bytes.Contains(content, form) }) {
+					leaks = append(leaks, path+" holds "+name)
+				}
+			}
+			return nil
+		}))
+	}
+	ts.Logf("searched %d files for %d credentials: %v", searched, len(secrets), leaks)
+	if searched < len(args) || neg != (len(leaks) > 0) {
+		ts.Fatalf("credentials found: %d", len(leaks))
 	}
 }

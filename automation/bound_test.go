@@ -111,7 +111,7 @@ func TestBoundResultPreviews(t *testing.T) {
 func TestBoundResultIsAlwaysJournalled(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
-	for range 20 {
+	for range 12 {
 		result := largeResult(t, rng)
 		got := automation.BoundResult(automation.KindAction, result)
 		journalled(t, got)
@@ -290,7 +290,7 @@ func TestBoundProcessResultCountsReplacedBytes(t *testing.T) {
 func TestBoundProcessResultProperties(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(5, 6))
-	for range 15 {
+	for range 10 {
 		r := randomProcessResult(rng)
 		encoded := automation.BoundProcessResult(r)
 		journalled(t, encoded)

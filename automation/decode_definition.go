@@ -14,13 +14,13 @@ import (
 // the input of a command: [strictjson.Decode] applies every rule to it, and [DefinitionInput.Definition]
 // returns what was meant. null means default.
 type DefinitionInput struct {
-	Name        NameText         `json:"name" strict:"required"`
-	Description *DescriptionText `json:"description"`
-	Enabled     *bool            `json:"enabled"`
-	MachineID   *MachineRef      `json:"machineId"`
-	Workflow    *WorkflowInput   `json:"workflow"`
-	Schedules   NoTriggers       `json:"schedules"`
-	Webhooks    NoTriggers       `json:"webhooks"`
+	Name        NameText         `json:"name" strict:"required" doc:"what people call it, 1 to 200 characters"`
+	Description *DescriptionText `json:"description" doc:"at most 4000 characters; default empty"`
+	Enabled     *bool            `json:"enabled" doc:"whether runs may be admitted; default true"`
+	MachineID   *MachineRef      `json:"machineId" doc:"the machine that executes it; may be left out when there is one"`
+	Workflow    *WorkflowInput   `json:"workflow" doc:"script, the human text, and compiled, the plan"`
+	Schedules   NoTriggers       `json:"schedules" doc:"must be empty in this version"`
+	Webhooks    NoTriggers       `json:"webhooks" doc:"must be empty in this version"`
 }
 
 // Definition returns the definition with its defaults applied.

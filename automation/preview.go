@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -28,8 +29,8 @@ func previewOf(result []byte) []byte {
 			return quoted(string(result[:min(len(result), maxPreviewText)]))
 		}
 	}
-	for i := len(p.frames) - 1; i >= 0; i-- {
-		p.out = append(p.out, p.frames[i].close)
+	for _, f := range slices.Backward(p.frames) {
+		p.out = append(p.out, f.close)
 	}
 	return p.out
 }

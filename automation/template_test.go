@@ -84,14 +84,16 @@ func TestConcreteAppliesDefaults(t *testing.T) {
 		want automation.ConcreteStep
 	}{
 		{
-			"action", automation.Step{ID: "a", ActionID: "x.y", Input: json.RawMessage(`1`), Credential: "k"},
+			"action",
+			automation.Step{ID: "a", ActionID: "x.y", Input: json.RawMessage(`1`), Credential: "k"},
 			automation.ConcreteStep{
 				RunID: "run", StepID: "a", Kind: automation.KindAction, ActionID: "x.y", Input: json.RawMessage(`1`),
 				Credential: "k", TimeoutMs: 3_600_000,
 			},
 		},
 		{
-			"command", automation.Step{ID: "c", Kind: automation.KindCommand, Command: "true"},
+			"command",
+			automation.Step{ID: "c", Kind: automation.KindCommand, Command: "true"},
 			automation.ConcreteStep{
 				RunID: "run", StepID: "c", Kind: automation.KindCommand, Command: "true",
 				TimeoutMs: 3_600_000, MaxOutputBytes: 262_144, Leftovers: automation.LeftoversEnd,

@@ -29,12 +29,13 @@ func (r *Runner) environment(step automation.ConcreteStep, cwd string) []string 
 			environ = append(environ, "HOME="+home)
 		}
 	}
+	vars := make([]string, 0, len(step.Env)+4)
 	for _, name := range slices.Sorted(maps.Keys(step.Env)) {
-		environ = process.WithVariables(environ, name+"="+step.Env[name])
+		vars = append(vars, name+"="+step.Env[name])
 	}
 	key := step.IdempotencyKey()
-	return process.WithVariables(environ,
-		KeyVariable+"="+key, legacyKeyVariable+"="+key, runVariable+"="+step.RunID, stepVariable+"="+step.StepID)
+	vars = append(vars, KeyVariable+"="+key, legacyKeyVariable+"="+key, runVariable+"="+step.RunID, stepVariable+"="+step.StepID)
+	return process.WithVariables(environ, vars...)
 }
 
 // homeDirectory returns the home directory of the user that the worker runs as. The user database comes first:

@@ -171,20 +171,28 @@ func TestEndsOfPrograms(t *testing.T) {
 		{"a bad #! line", command(t, file("bad", "#!/nosuch/lang\n", 0o755)), automation.StepErrInterpreterNotFound, []string{"/nosuch/lang"}, false},
 		{
 			"no such directory", with(command(t, "true"), func(s *automation.ConcreteStep) { s.Cwd = dir + "/nosuch" }),
-			automation.StepErrCwdMissing, []string{dir + "/nosuch"}, false,
+			automation.StepErrCwdMissing,
+			[]string{dir + "/nosuch"},
+			false,
 		},
 		{
 			"a file as directory", with(script(t, automation.RuntimeShell, "true"), func(s *automation.ConcreteStep) { s.Cwd = plain }),
-			automation.StepErrCwdMissing, []string{plain, "not a directory"}, false,
+			automation.StepErrCwdMissing,
+			[]string{plain, "not a directory"},
+			false,
 		},
 		{"an argument of 200 KiB", command(t, "true", strings.Repeat("x", 200<<10)), automation.StepErrArgumentTooLong, []string{"204800"}, false},
 		{
 			"a NUL in an argument", command(t, "true", "a\x00b"),
-			automation.StepErrSpawnFailed, []string{"NUL"}, false,
+			automation.StepErrSpawnFailed,
+			[]string{"NUL"},
+			false,
 		},
 		{
 			"timeout", with(command(t, "sleep", "600"), func(s *automation.ConcreteStep) { s.TimeoutMs = 50 }),
-			automation.StepErrTimedOut, []string{"sleep", "50ms"}, true,
+			automation.StepErrTimedOut,
+			[]string{"sleep", "50ms"},
+			true,
 		},
 		{
 			"no interpreter", with(script(t, automation.RuntimePython, "1"), func(s *automation.ConcreteStep) {

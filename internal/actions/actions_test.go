@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -43,8 +44,7 @@ func registry(t *testing.T, list ...actions.Action) *actions.Registry {
 
 // stepCode returns the code of a step error, or "" for another error.
 func stepCode(err error) automation.StepCode {
-	var stepErr *automation.StepError
-	if errors.As(err, &stepErr) {
+	if stepErr, ok := errors.AsType[*automation.StepError](err); ok {
 		return stepErr.Code
 	}
 	return ""
@@ -138,9 +138,13 @@ func TestNotifyUserDoesNotWaitForADesktopThatHangs(t *testing.T) {
 			return ctx.Err()
 		})
 		r := registry(t, actions.NotifyUser(hangs, slog.New(slog.DiscardHandler)))
+		started := time.Now()
 		got, err := r.Run(t.Context(), notifyStep(`{"title":"a","message":"b"}`))
 		if err != nil || !strings.Contains(string(got), `"delivered":false`) || !strings.Contains(string(got), "10s") {
 			t.Errorf("result %s, %v", got, err)
+		}
+		if waited := time.Since(started); waited != 10*time.Second {
+			t.Errorf("waited %s", waited)
 		}
 
 		ctx, cancel := context.WithCancel(t.Context())

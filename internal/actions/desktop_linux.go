@@ -35,7 +35,7 @@ func (d sessionDesktop) Notify(ctx context.Context, title, message string) error
 	if err != nil {
 		return fmt.Errorf("the desktop session bus cannot be reached: %w", err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	return notify(ctx, conn, title, message)
 }
 

@@ -15,7 +15,8 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	sdkworker "go.temporal.io/sdk/worker"
+	"go.temporal.io/sdk/client"
+	"go.temporal.io/sdk/contrib/envconfig"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/errandhq/errand/activities/control"
@@ -49,7 +50,6 @@ type App struct {
 	install   automation.Installation
 	temporal  *embedded.Server
 	engine    *engine.Engine
-	control   sdkworker.Worker
 	verifier  *identity.Verifier
 	enroller  *identity.Enroller
 	token     string
@@ -150,7 +150,9 @@ func (a *App) prepareDataDir(context.Context) error {
 func (a *App) openStorage(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.openLedger(ctx) })
-	group.Go(func() error { return a.startTemporal(ctx) })
+	if a.settings.TemporalAddress == "" {
+		group.Go(func() error { return a.startTemporal(ctx) })
+	}
 	return group.Wait()
 }
 
@@ -192,13 +194,43 @@ func (a *App) startTemporal(ctx context.Context) error {
 	return nil
 }
 
+// connectEngine connects to Temporal. An external cluster that does not answer does not stop the start: what is
+// admitted meanwhile is kept, and started when it answers.
 func (a *App) connectEngine(ctx context.Context) error {
-	var err error
-	a.engine, err = engine.Connect(ctx, engine.Options{
-		HostPort: a.temporal.HostPort(), Namespace: a.temporal.Namespace(), TLS: a.temporal.TLS(),
-		InstallationID: a.install.ID, Logger: a.logger.With("component", "engine"),
-	})
+	options, err := a.engineOptions()
+	if err != nil {
+		return err
+	}
+	if a.engine, err = engine.New(options); err != nil {
+		return err
+	}
+	err = a.engine.Connect(ctx)
+	if err != nil && a.temporal == nil && automation.CodeOf(err) == automation.CodeEngineUnavailable {
+		a.logger.Warn("Temporal does not answer; runs are admitted, and start when it does",
+			"address", options.Client.HostPort, "error", err)
+		return nil
+	}
 	return err
+}
+
+// engineOptions are those of the embedded server, or of ERRAND_TEMPORAL_ADDRESS with the SDK's own TEMPORAL_*
+// settings (namespace, API key, TLS, profile).
+func (a *App) engineOptions() (engine.Options, error) {
+	options := engine.Options{InstallationID: a.install.ID, Logger: a.logger.With("component", "engine")}
+	if a.temporal != nil {
+		options.Client = client.Options{
+			HostPort: a.temporal.HostPort(), Namespace: a.temporal.Namespace(),
+			ConnectionOptions: client.ConnectionOptions{TLS: a.temporal.TLS()},
+		}
+		return options, nil
+	}
+	var err error
+	options.Client, err = envconfig.LoadDefaultClientOptions()
+	if err != nil {
+		return options, fmt.Errorf("reading the TEMPORAL_* settings: %w", err)
+	}
+	options.Client.HostPort = a.settings.TemporalAddress
+	return options, nil
 }
 
 func (a *App) prepareIdentity(context.Context) error {
@@ -215,15 +247,42 @@ func (a *App) prepareIdentity(context.Context) error {
 	return err
 }
 
-// startWorkflows starts what carries runs: the worker of the control queue and the starter.
+// startWorkflows starts what carries runs, now or, while an external Temporal does not answer, as soon as it does.
 func (a *App) startWorkflows(background context.Context) error {
-	a.control = worker.NewControl(a.engine.Client(), a.install.ID, control.Activities{Ledger: a.ledger})
-	if err := a.control.Start(); err != nil {
-		a.control = nil
+	a.starter = engine.NewStarter(a.engine, a.ledger, a.newID(), engine.StartEvery, a.logger.With("component", "starter"))
+	if a.engine.ID() != "" {
+		return a.runWorkflows(background)
+	}
+	a.goBackground(func() {
+		for {
+			wait(background, engine.StartEvery)
+			if background.Err() != nil {
+				return
+			}
+			err := a.engine.Connect(background)
+			if err == nil {
+				err = a.runWorkflows(background)
+			}
+			if err == nil {
+				a.logger.Info("connected to Temporal")
+				return
+			}
+			a.logger.Debug("Temporal does not answer yet", "error", err)
+		}
+	})
+	return nil
+}
+
+// runWorkflows starts the worker of the control queue and the starter.
+func (a *App) runWorkflows(background context.Context) error {
+	workflows := worker.NewControl(a.engine.Client(), a.install.ID, control.Activities{Ledger: a.ledger})
+	if err := workflows.Start(); err != nil {
 		return fmt.Errorf("starting the worker of the control queue: %w", err)
 	}
-	a.starter = engine.NewStarter(a.engine, a.ledger, a.newID(), engine.StartEvery, a.logger.With("component", "starter"))
-	a.goBackground(func() { a.starter.Run(background) })
+	a.goBackground(func() {
+		a.starter.Run(background)
+		workflows.Stop()
+	})
 	return nil
 }
 
@@ -238,7 +297,7 @@ func (a *App) serve(background context.Context) error {
 			Ledger: a.ledger, Engine: engineSide{a}, Changes: a.changes, Now: a.now,
 		},
 		Users: runtimeUsers{a}, Machines: machines{a}, Ledger: a.ledger,
-		InstallationID: a.install.ID, Namespace: a.temporal.Namespace(),
+		InstallationID: a.install.ID, Namespace: a.engine.Namespace(),
 		AllowedHosts: a.allowedHosts(), Ready: a.ready,
 		Version: buildinfo.Version(), Now: a.now, NewID: a.newID, Logger: a.logger.With("component", "api"),
 	})
@@ -259,7 +318,7 @@ func (a *App) serve(background context.Context) error {
 // machines hold stay valid across a restart.
 func (a *App) newGateway() (*gateway.Gateway, error) {
 	return gateway.New(gateway.Options{
-		Upstream: a.engine.Client().WorkflowService(), Namespace: a.temporal.Namespace(), InstallationID: a.install.ID,
+		Upstream: a.engine.Client().WorkflowService(), Namespace: a.engine.Namespace(), InstallationID: a.install.ID,
 		Authenticator: a.verifier, TokenKey: identity.DeriveKey(a.masterKey, "gateway task tokens"),
 		Seen:   func(machineID string) { a.goBackground(func() { a.machineSeen(machineID) }) },
 		Logger: a.logger.With("component", "gateway"),
@@ -316,9 +375,6 @@ func (a *App) Stop(ctx context.Context, drainMachine bool) {
 		a.shutdownServer(ctx)
 	} else if a.listener != nil {
 		_ = a.listener.Close() // nobody was served on it
-	}
-	if a.control != nil {
-		a.control.Stop()
 	}
 	a.background.Wait()
 	if a.engine != nil {

@@ -17,19 +17,20 @@ import (
 
 // Config are the settings of errandd.
 type Config struct {
-	DataDir       string   `name:"data-dir" env:"ERRAND_DATA_DIR" help:"Directory of everything that is kept (default: the platform's place for application data)." placeholder:"DIR"`
-	Listen        string   `env:"ERRAND_LISTEN" default:"127.0.0.1:7717" help:"Address to serve on."`
-	PublicURL     string   `name:"public-url" env:"ERRAND_PUBLIC_URL" help:"Address under which others reach this server (default: from the listener)." placeholder:"URL"`
-	AllowedHosts  []string `name:"allowed-hosts" env:"ERRAND_ALLOWED_HOSTS" help:"Further values of the Host header to serve." placeholder:"HOST,..."`
-	BehindProxy   bool     `name:"behind-proxy" env:"ERRAND_BEHIND_PROXY" help:"A proxy in front ends TLS: a listener that is not loopback may be plain."`
-	TLSCertFile   string   `name:"tls-cert-file" env:"ERRAND_TLS_CERT_FILE" help:"Certificate chain, PEM." placeholder:"FILE"`
-	TLSKeyFile    string   `name:"tls-key-file" env:"ERRAND_TLS_KEY_FILE" help:"Private key, PEM." placeholder:"FILE"`
-	DatabaseURL   string   `name:"database-url" env:"ERRAND_DATABASE_URL" help:"PostgreSQL to use instead of the embedded database." placeholder:"URL"`
-	MasterKeyFile string   `name:"master-key-file" env:"ERRAND_MASTER_KEY_FILE" help:"Key that protects what is stored (default: master.key in the data directory)." placeholder:"FILE"`
-	LocalWorker   bool     `name:"local-worker" env:"ERRAND_LOCAL_WORKER" default:"true" negatable:"" help:"Enrol this machine and keep its worker running."`
-	LogFormat     string   `name:"log-format" env:"ERRAND_LOG_FORMAT" enum:"auto,text,json" default:"auto" help:"text, json, or auto: text on a terminal."`
-	LogLevel      string   `name:"log-level" env:"ERRAND_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"debug, info, warn or error."`
-	Version       bool     `help:"Print the version and leave."`
+	DataDir         string   `name:"data-dir" env:"ERRAND_DATA_DIR" help:"Directory of everything that is kept (default: the platform's place for application data)." placeholder:"DIR"`
+	Listen          string   `env:"ERRAND_LISTEN" default:"127.0.0.1:7717" help:"Address to serve on."`
+	PublicURL       string   `name:"public-url" env:"ERRAND_PUBLIC_URL" help:"Address under which others reach this server (default: from the listener)." placeholder:"URL"`
+	AllowedHosts    []string `name:"allowed-hosts" env:"ERRAND_ALLOWED_HOSTS" help:"Further values of the Host header to serve." placeholder:"HOST,..."`
+	BehindProxy     bool     `name:"behind-proxy" env:"ERRAND_BEHIND_PROXY" help:"A proxy in front ends TLS: a listener that is not loopback may be plain."`
+	TLSCertFile     string   `name:"tls-cert-file" env:"ERRAND_TLS_CERT_FILE" help:"Certificate chain, PEM." placeholder:"FILE"`
+	TLSKeyFile      string   `name:"tls-key-file" env:"ERRAND_TLS_KEY_FILE" help:"Private key, PEM." placeholder:"FILE"`
+	DatabaseURL     string   `name:"database-url" env:"ERRAND_DATABASE_URL" help:"PostgreSQL to use instead of the embedded database." placeholder:"URL"`
+	TemporalAddress string   `name:"temporal-address" env:"ERRAND_TEMPORAL_ADDRESS" help:"Temporal to use instead of the embedded one, host:port; namespace, TLS and API key come from the TEMPORAL_* variables of its SDK." placeholder:"ADDRESS"`
+	MasterKeyFile   string   `name:"master-key-file" env:"ERRAND_MASTER_KEY_FILE" help:"Key that protects what is stored (default: master.key in the data directory)." placeholder:"FILE"`
+	LocalWorker     bool     `name:"local-worker" env:"ERRAND_LOCAL_WORKER" default:"true" negatable:"" help:"Enrol this machine and keep its worker running."`
+	LogFormat       string   `name:"log-format" env:"ERRAND_LOG_FORMAT" enum:"auto,text,json" default:"auto" help:"text, json, or auto: text on a terminal."`
+	LogLevel        string   `name:"log-level" env:"ERRAND_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"debug, info, warn or error."`
+	Version         bool     `help:"Print the version and leave."`
 }
 
 // ErrHelp is returned when help was asked for and printed.

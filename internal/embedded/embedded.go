@@ -126,7 +126,7 @@ func (s *Server) start(ctx context.Context, o Options) error {
 		return err
 	}
 	for range maxLaunches {
-		chosen, err := freePorts()
+		chosen, err := freePorts(ctx)
 		if err != nil {
 			return err
 		}

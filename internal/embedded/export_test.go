@@ -32,7 +32,7 @@ func LaunchFrontendOn(ctx context.Context, o Options, port int) error {
 	if err != nil {
 		return err
 	}
-	p, err := freePorts()
+	p, err := freePorts(ctx)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"runtime"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -52,10 +53,11 @@ type ports struct {
 }
 
 // freePorts finds one free port per service. All are held until the last is found, so that they differ.
-func freePorts() (ports, error) {
+func freePorts(ctx context.Context) (ports, error) {
+	var listen net.ListenConfig
 	p := ports{services: make(map[primitives.ServiceName]int)}
 	for _, name := range temporal.DefaultServices {
-		listener, err := net.Listen("tcp", net.JoinHostPort(loopback, "0"))
+		listener, err := listen.Listen(ctx, "tcp", net.JoinHostPort(loopback, "0"))
 		if err != nil {
 			return ports{}, fmt.Errorf("finding a free port: %w", err)
 		}
@@ -67,7 +69,7 @@ func freePorts() (ports, error) {
 }
 
 func (p ports) address(service primitives.ServiceName) string {
-	return net.JoinHostPort(loopback, fmt.Sprint(p.services[service]))
+	return net.JoinHostPort(loopback, strconv.Itoa(p.services[service]))
 }
 
 // hosts names every service's one host. Static hosts replace the gossip ring, whose listeners know no client certificates.

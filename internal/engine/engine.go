@@ -5,7 +5,6 @@ package engine
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -40,9 +39,8 @@ const callTimeout = 10 * time.Second
 
 // Options say which cluster to use and as whom.
 type Options struct {
-	HostPort       string
-	Namespace      string
-	TLS            *tls.Config // nil for a plain-text connection
+	// Client holds the address, the namespace, TLS and credentials. Identity and Logger are set here.
+	Client         client.Options
 	InstallationID string
 	Logger         *slog.Logger
 }
@@ -52,33 +50,40 @@ type Engine struct {
 	client     client.Client
 	namespace  string
 	install    string
-	id         string
-	attributes bool
 	logger     *slog.Logger
+	id         atomic.Pointer[string]
+	attributes atomic.Bool
 	down       atomic.Bool
 }
 
-// Connect dials the cluster, reads its identity and makes sure that the search attributes exist. Where they
-// may not be created, the exact command for an operator is logged and runs are started without them. It
-// reports engine_unavailable when the cluster does not answer.
-func Connect(ctx context.Context, o Options) (*Engine, error) {
-	c, err := client.DialContext(ctx, client.Options{
-		HostPort:          o.HostPort,
-		Namespace:         o.Namespace,
-		Identity:          "errandd/" + o.InstallationID,
-		Logger:            log.NewStructuredLogger(o.Logger),
-		ConnectionOptions: client.ConnectionOptions{TLS: o.TLS},
-	})
-	if err != nil {
-		return nil, translate("connecting to Temporal", err)
+// New returns an engine that has not spoken to the cluster yet; [Engine.Connect] does. It refuses options that
+// can never work.
+func New(o Options) (*Engine, error) {
+	o.Client.Identity = "errandd/" + o.InstallationID
+	o.Client.Logger = log.NewStructuredLogger(o.Logger)
+	if o.Client.Namespace == "" {
+		o.Client.Namespace = client.DefaultNamespace
 	}
-	e := &Engine{client: c, namespace: o.Namespace, install: o.InstallationID, logger: o.Logger}
+	c, err := client.NewLazyClient(o.Client)
+	if err != nil {
+		return nil, fmt.Errorf("preparing the connection to Temporal: %w", err)
+	}
+	e := &Engine{client: c, namespace: o.Client.Namespace, install: o.InstallationID, logger: o.Logger}
+	e.down.Store(true)
+	return e, nil
+}
+
+// Connect reads the identity of the cluster and makes sure that the search attributes exist. Where they may not
+// be created, the exact command for an operator is logged and runs are started without them. It tries once, and
+// reports engine_unavailable when the cluster does not answer. No run can be started before it has succeeded.
+func (e *Engine) Connect(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
 	if err := e.identify(ctx); err != nil {
-		c.Close()
-		return nil, err
+		return e.observe(err)
 	}
 	e.ensureSearchAttributes(ctx)
-	return e, nil
+	return e.observe(nil)
 }
 
 // identify reads the id of the cluster and of the namespace, which together tell one engine from another.
@@ -93,7 +98,8 @@ func (e *Engine) identify(ctx context.Context) error {
 	if err != nil {
 		return translate(fmt.Sprintf("reading the Temporal namespace %q", e.namespace), err)
 	}
-	e.id = cluster.GetClusterId() + "/" + namespace.GetNamespaceInfo().GetId()
+	id := cluster.GetClusterId() + "/" + namespace.GetNamespaceInfo().GetId()
+	e.id.Store(&id)
 	return nil
 }
 
@@ -122,11 +128,20 @@ func (e *Engine) ensureSearchAttributes(ctx context.Context) {
 			return
 		}
 	}
-	e.attributes = true
+	e.attributes.Store(true)
 }
 
-// ID names the cluster and namespace. A run whose workflow is in another one is started anew in this one.
-func (e *Engine) ID() string { return e.id }
+// ID names the cluster and namespace, "" before [Engine.Connect] has succeeded. A run whose workflow is in
+// another one is started anew in this one.
+func (e *Engine) ID() string {
+	if id := e.id.Load(); id != nil {
+		return *id
+	}
+	return ""
+}
+
+// Namespace is the namespace of the installation's workflows.
+func (e *Engine) Namespace() string { return e.namespace }
 
 // Client returns the connection, for the worker of the control queue and the gateway.
 func (e *Engine) Client() client.Client { return e.client }
@@ -157,7 +172,7 @@ func (e *Engine) StartRun(ctx context.Context, run automation.Startable) error {
 		EnableEagerStart:      true,
 		StaticSummary:         summary(run.AutomationName + " · " + string(run.Trigger)),
 	}
-	if e.attributes {
+	if e.attributes.Load() {
 		options.TypedSearchAttributes = temporal.NewSearchAttributes(
 			attributeAutomation.ValueSet(run.AutomationID),
 			attributeMachine.ValueSet(run.MachineID),

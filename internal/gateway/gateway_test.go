@@ -491,8 +491,12 @@ func TestDisconnectEndsThePollsOfOneMachine(t *testing.T) {
 func TestPollEndsEmptyAfterTheLongestTime(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, func(o *gateway.Options) { o.MaxPoll = 50 * time.Millisecond })
-	result := s.startPoll(t, t.Context(), s.machine(t, machineA), pollOf(machineA))
-	receive(t, result, "the poll").wantEmpty(t)
+	c := s.machine(t, machineA)
+	waitFor(t, "a poll that has reached the upstream", func() bool {
+		out, err := c.PollActivityTaskQueue(t.Context(), pollOf(machineA))
+		pollResult{out, err}.wantEmpty(t)
+		return len(s.upstream.polling) > 0
+	})
 	if err := receive(t, s.upstream.ended, "the poll's end at the upstream"); err == nil {
 		t.Error("the poll is still open at the upstream")
 	}

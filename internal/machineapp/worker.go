@@ -24,6 +24,7 @@ import (
 	"github.com/errandhq/errand/internal/cli"
 	"github.com/errandhq/errand/internal/identity"
 	"github.com/errandhq/errand/internal/lockfile"
+	"github.com/errandhq/errand/internal/loopback"
 	"github.com/errandhq/errand/internal/machinestate"
 	"github.com/errandhq/errand/internal/process"
 	"github.com/errandhq/errand/internal/telemetry"
@@ -88,6 +89,7 @@ func stopped(ctx context.Context) context.Context {
 // machineWorker is the host with the local route beside it.
 type machineWorker struct {
 	host   *host.Host
+	route  *loopback.Server
 	logger *slog.Logger
 }
 
@@ -109,7 +111,8 @@ func openWorker(ctx context.Context, dataDir string, o cli.Worker, drain, orphan
 		return nil, err
 	}
 	signer := identity.NewSigner(key, enrolled.MachineID, identity.SignerOptions{})
-	options, err := hostOptions(enrolled, signer, logger)
+	transport := &identity.Transport{Signer: signer}
+	options, err := hostOptions(enrolled, signer, transport, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -122,13 +125,32 @@ func openWorker(ctx context.Context, dataDir string, o cli.Worker, drain, orphan
 	if err != nil {
 		return nil, err
 	}
-	return &machineWorker{host: h, logger: logger}, nil
+	// After the host has the lock, so that no second worker writes worker.json.
+	route, err := startRoute(dataDir, enrolled, transport, logger)
+	if err != nil {
+		// What the host holds goes with the process.
+		return nil, err
+	}
+	return &machineWorker{host: h, route: route, logger: logger}, nil
+}
+
+// startRoute starts the local route for command lines on this machine.
+func startRoute(dataDir string, enrolled machinestate.Enrolled, transport http.RoundTripper, logger *slog.Logger) (*loopback.Server, error) {
+	token, _, err := identity.NewRuntimeToken()
+	if err != nil {
+		return nil, err
+	}
+	return loopback.Start(loopback.Options{
+		ServerURL: enrolled.ServerURL, Transport: transport, Token: token, Dir: dataDir, StartedAt: time.Now(), Logger: logger,
+	})
 }
 
 // hostOptions makes what the host needs of the outside: the control plane, the gateway, and the lanes.
-func hostOptions(enrolled machinestate.Enrolled, signer *identity.Signer, logger *slog.Logger) (host.Options, error) {
+func hostOptions(
+	enrolled machinestate.Enrolled, signer *identity.Signer, transport http.RoundTripper, logger *slog.Logger,
+) (host.Options, error) {
 	var none host.Options
-	control, err := host.NewControlPlane(enrolled.ServerURL, &http.Client{Transport: &identity.Transport{Signer: signer}}, 0)
+	control, err := host.NewControlPlane(enrolled.ServerURL, &http.Client{Transport: transport}, 0)
 	if err != nil {
 		return none, err
 	}
@@ -175,8 +197,12 @@ func dialer(serverURL string, signer *identity.Signer, logger *slog.Logger) (hos
 	return host.Gateway{HostPort: hostPort, Connection: connection, Logger: logger}, nil
 }
 
+// routeStopWithin is how long requests of the local route may go on when the worker leaves.
+const routeStopWithin = 2 * time.Second
+
 // run works until ctx ends or a signal comes.
 func (w *machineWorker) run(ctx context.Context, signals <-chan os.Signal) error {
+	defer w.stopRoute()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan error, 1)
@@ -195,6 +221,14 @@ func (w *machineWorker) run(ctx context.Context, signals <-chan os.Signal) error
 	}()
 	w.host.Stop(patience)
 	return ended(<-done)
+}
+
+func (w *machineWorker) stopRoute() {
+	ctx, cancel := context.WithTimeout(context.Background(), routeStopWithin)
+	defer cancel()
+	if err := w.route.Stop(ctx); err != nil {
+		w.logger.Warn("the local route was not stopped cleanly", "error", err)
+	}
 }
 
 // ended says whether the end of a host is an error. Leaving because the control plane is gone is not.

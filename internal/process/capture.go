@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf8"
@@ -87,7 +88,7 @@ func (c *Capture) Output() Output {
 	if c.total == int64(len(c.head)+len(tail)) {
 		text.Grow(len(c.head) + len(tail))
 		// One character may lie across head and tail, so both are shown as one piece.
-		appendShown(&text, append(c.head[:len(c.head):len(c.head)], tail...))
+		appendShown(&text, append(slices.Clip(c.head), tail...))
 		out.Text = text.String()
 		return out
 	}

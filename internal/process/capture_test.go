@@ -33,7 +33,8 @@ func TestCaptureKeepsHeadAndTail(t *testing.T) {
 		{"exactly the limit", 6, []string{"abc", "def"}, process.Output{Text: "abcdef", Bytes: 6}},
 		{"one byte over", 6, []string{"abcdefg"}, process.Output{Text: "abc\n…[1 bytes omitted]…\nefg", Bytes: 7, Truncated: true}},
 		{
-			"204,801 bytes under a limit of 204,800", 204_800, []string{a("x", 204_801)},
+			"204,801 bytes under a limit of 204,800", 204_800,
+			[]string{a("x", 204_801)},
 			process.Output{Text: a("x", 102_400) + "\n…[1 bytes omitted]…\n" + a("x", 102_400), Bytes: 204_801, Truncated: true},
 		},
 		{"an odd limit", 5, []string{"abcdefgh"}, process.Output{Text: "abc\n…[3 bytes omitted]…\ngh", Bytes: 8, Truncated: true}},

@@ -2,6 +2,7 @@ package process
 
 import (
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -87,9 +88,9 @@ func WithVariables(environ []string, vars ...string) []string {
 // variable returns the value of the last entry of environ with that name, and whether there is one.
 func variable(environ []string, name string) (string, bool) {
 	want := variableKey(name)
-	for i := len(environ) - 1; i >= 0; i-- {
-		if variableKey(environ[i]) == want {
-			_, value, _ := strings.Cut(environ[i], "=")
+	for _, entry := range slices.Backward(environ) {
+		if variableKey(entry) == want {
+			_, value, _ := strings.Cut(entry, "=")
 			return value, true
 		}
 	}

@@ -80,8 +80,7 @@ func isFile(path string) bool {
 
 // plainCause returns the innermost text of err, without operation and path, which the sentence names already.
 func plainCause(err error) string {
-	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) {
+	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 		err = pathErr.Err
 	}
 	return err.Error()

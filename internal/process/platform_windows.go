@@ -159,7 +159,10 @@ func (t *tree) close() {
 }
 
 // awaitExit reaps the process: its number stays taken while we hold a handle.
-func awaitExit(p *os.Process) (*os.ProcessState, error) { return p.Wait() }
+func awaitExit(p *os.Process) ending {
+	state, err := p.Wait()
+	return ending{state: state, err: err}
+}
 
 // startTime names the boot and the moment in which a running process started; empty when it is not there.
 func startTime(pid int) string {

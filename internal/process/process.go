@@ -193,10 +193,7 @@ func (p *Process) Wait() Result {
 func (p *Process) supervise() {
 	defer close(p.done)
 	exited := make(chan ending, 1)
-	go func() {
-		state, err := awaitExit(p.proc)
-		exited <- ending{state: state, err: err}
-	}()
+	go func() { exited <- awaitExit(p.proc) }()
 	end, grace := p.untilExit(exited)
 	p.result.Duration = time.Since(p.started)
 	p.sweep(grace)

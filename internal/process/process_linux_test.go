@@ -53,7 +53,7 @@ func TestProcessEndsByItself(t *testing.T) {
 func pids(t *testing.T, text string) []int {
 	t.Helper()
 	var found []int
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		if n, err := strconv.Atoi(word); err == nil {
 			found = append(found, n)
 		}
@@ -302,7 +302,7 @@ func TestOutputIsCaptured(t *testing.T) {
 	}
 }
 
-// Not parallel: it measures what this process allocates.
+//nolint:paralleltest // It measures what this process allocates, so nothing else may run.
 func TestMemoryStaysFlatUnderOneHugeLine(t *testing.T) {
 	const size = 350_000_000
 	s := helperSpec(t, "flood", strconv.Itoa(size))

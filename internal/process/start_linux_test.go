@@ -64,7 +64,7 @@ func TestStartSaysWhyAProgramNeverStarted(t *testing.T) {
 		{name: "a #! line with a carriage return", program: file("bad2", "#!/bin/sh\r\necho\r\n", 0o755), kind: process.InterpreterNotFound, says: []string{"bad2", "carriage return"}},
 		{name: "a #! line that names nothing", program: file("bad3", "#!\necho\n", 0o755), kind: process.InterpreterNotFound, says: []string{"bad3", "no interpreter"}},
 		{name: "a #! line with an interpreter without its x bit", program: file("bad4", "#!"+filepath.Join(first, "denied")+"\n", 0o755), kind: process.InterpreterNotFound, says: []string{"bad4", "first/denied"}},
-		{name: "a #! line with a directory", program: file("bad5", "#!/tmp\n", 0o755), kind: process.InterpreterNotFound, says: []string{"bad5", "/tmp"}},
+		{name: "a #! line with a directory", program: file("bad5", "#!/usr\n", 0o755), kind: process.InterpreterNotFound, says: []string{"bad5", "/usr"}},
 		{name: "a working directory that is not there", program: "/bin/sh", dir: "/nosuch/directory", kind: process.CwdMissing, says: []string{"/nosuch/directory", "does not exist"}},
 		{name: "a working directory that is a file", program: "/bin/sh", dir: filepath.Join(second, "other"), kind: process.CwdMissing, says: []string{"second/other", "not a directory"}},
 		{name: "a working directory below a file", program: "/bin/sh", dir: filepath.Join(second, "other/x"), kind: process.CwdMissing, says: []string{"second/other/x"}},
@@ -148,6 +148,24 @@ func TestBareNameIsFoundOnThePathOfTheEnvironment(t *testing.T) {
 	}
 	if got := run(t, s).Stdout.Text; got != "c\n" {
 		t.Errorf("stdout %q, want that of c/tool", got)
+	}
+}
+
+// What runs must not depend on the directory that the worker happens to be in.
+func TestRelativeEntriesOfPathArePassedOver(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "tool"), "#!/bin/sh\n", 0o755)
+	here, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	relative, err := filepath.Rel(here, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := process.Find("tool", []string{"PATH=" + relative}); err == nil {
+		t.Errorf("Find = %q by the relative entry %q", got, relative)
 	}
 }
 

@@ -7,10 +7,9 @@ import (
 )
 
 const (
-	// readBufferBytes is the default capacity of a pipe on Linux: one read empties it.
-	readBufferBytes = 64 << 10
-	// maxPipeBytes bounds what a pipe can hold (Linux's limit for an ordinary user's F_SETPIPE_SZ). Whatever
-	// the main process wrote is among the first maxPipeBytes that are unread when it ends.
+	readBufferBytes = 256 << 10
+	// maxPipeBytes is the most that an output pipe can hold. Whatever the main process wrote is among the
+	// first maxPipeBytes that are unread when it ends.
 	maxPipeBytes = 1 << 20
 	// abandonAfter is how long to wait for the end of output where reading cannot be interrupted.
 	abandonAfter = time.Second
@@ -46,6 +45,8 @@ func openPipes(withStdin bool) (_ *pipes, err error) {
 	if p.stderr, p.childStderr, err = os.Pipe(); err != nil {
 		return nil, err
 	}
+	growPipe(p.stdout)
+	growPipe(p.stderr)
 	return p, nil
 }
 

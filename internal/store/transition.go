@@ -26,11 +26,11 @@ func rowsOf(r *automation.Run) (runRows, error) {
 	return rows, nil
 }
 
-// changedSteps returns the positions of the steps whose columns or outputs are new.
-func changedSteps(before, after runRows, r *automation.Run) []int {
+// changedSteps returns the positions of the steps that differ. An output is new only where the step has ended.
+func changedSteps(before, after runRows) []int {
 	var positions []int
 	for i := range after.steps {
-		if before.steps[i] != after.steps[i] || r.Steps[i].Output != nil {
+		if before.steps[i] != after.steps[i] {
 			positions = append(positions, i)
 		}
 	}
@@ -68,7 +68,7 @@ func (s *Store) save(ctx context.Context, d durability, r *automation.Run, befor
 	if err != nil {
 		return err
 	}
-	steps := changedSteps(before, after, r)
+	steps := changedSteps(before, after)
 	if after.run == before.run && len(steps) == 0 {
 		return nil
 	}

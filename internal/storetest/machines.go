@@ -139,7 +139,7 @@ func testTouch(t *testing.T, f *fixture) {
 	if err != nil {
 		t.Fatalf("Machine: %v", err)
 	}
-	if err := other.TouchMachine(t.Context(), f.machine.ID, f.clock.Now().Add(-time.Hour)); err != nil {
+	if err := f.another(t).TouchMachine(t.Context(), f.machine.ID, f.clock.Now().Add(-time.Hour)); err != nil {
 		t.Fatalf("TouchMachine: %v", err)
 	}
 	f.db.Revoke(t, f.machine.ID)

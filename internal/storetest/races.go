@@ -23,6 +23,7 @@ var raceTests = []test{
 	{"ForeignEngine", testForeignEngineRace},
 	{"Lease", testLeaseRace},
 	{"ManyRuns", testManyRuns},
+	{"Reading", testReadingRace},
 }
 
 // callers is how many calls of a race are made at once, alternately on two servers.
@@ -323,5 +324,47 @@ func testManyRuns(t *testing.T, f *fixture) {
 			t.Fatalf("Run: %v", err)
 		}
 		wantStatuses(t, run, "completed: completed completed completed")
+	}
+}
+
+// testReadingRace reads runs while they change: what is read is what stood at one revision.
+func testReadingRace(t *testing.T, f *fixture) {
+	at := f.servers(t)
+	a := f.create(t, f.definition("job", "one", "two"))
+	want := []string{
+		"pending: pending pending", "running: running pending", "running: completed pending",
+		"running: completed running", "completed: completed completed",
+	}
+	for range callers {
+		run := f.admit(t, a)
+		stop := make(chan struct{})
+		_, errs := together(callers/2, func(i int) (struct{}, error) {
+			if i == 0 {
+				defer close(stop)
+				f.complete(t, run, "one", `1`)
+				f.complete(t, run, "two", `2`)
+				return struct{}{}, nil
+			}
+			for {
+				got, err := at(i).Run(t.Context(), f.owner, run.ID)
+				if err != nil {
+					return struct{}{}, err
+				}
+				if stood := want[got.Revision-1]; statuses(got) != stood {
+					t.Errorf("revision %d was read as %q, want %q", got.Revision, statuses(got), stood)
+				}
+				for _, step := range got.Steps {
+					if (step.Status == automation.StepCompleted) != (step.Output != nil) {
+						t.Errorf("step %q was read as %s with the output %s", step.ID, step.Status, step.Output)
+					}
+				}
+				select {
+				case <-stop:
+					return struct{}{}, nil
+				default:
+				}
+			}
+		})
+		wantNoErrors(t, errs)
 	}
 }

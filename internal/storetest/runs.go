@@ -153,7 +153,16 @@ func duplicates(ids []string) []string {
 
 func testPageSizes(t *testing.T, f *fixture) {
 	a := f.create(t, f.definition("job", "one"))
-	for range automation.MaxPageSize + 1 {
+	for range 3 {
+		f.admit(t, a)
+	}
+	for limit, more := range map[int]bool{2: true, 3: false, 4: false} {
+		found, next, err := f.ListRuns(t.Context(), f.owner, automation.RunFilter{Limit: limit})
+		if err != nil || len(found) != min(limit, 3) || (next != "") != more {
+			t.Errorf("a page of limit %d has %d of 3 runs, cursor %q, error %v", limit, len(found), next, err)
+		}
+	}
+	for range automation.MaxPageSize - 2 {
 		f.admit(t, a)
 	}
 	for limit, want := range map[int]int{

@@ -61,7 +61,8 @@ func (c *checker) next() (done, ok bool) {
 		c.begin()
 		tok, err := c.dec.ReadToken()
 		if err != nil {
-			return false, c.syntax(err)
+			c.syntax(err)
+			return false, false
 		}
 		if len(c.frames) == MaxDepth {
 			c.doc.report(c.place(), fmt.Sprintf("is nested deeper than %d levels", MaxDepth))
@@ -71,13 +72,15 @@ func (c *checker) next() (done, ok bool) {
 		return false, true
 	case '}', ']':
 		if _, err := c.dec.ReadToken(); err != nil {
-			return false, c.syntax(err)
+			c.syntax(err)
+			return false, false
 		}
 		c.frames = c.frames[:len(c.frames)-1]
 	default:
 		raw, err := c.dec.ReadValue()
 		if err != nil {
-			return false, c.syntax(err)
+			c.syntax(err)
+			return false, false
 		}
 		if top := c.top(); top != nil && top.object && !top.named {
 			c.name(top, raw)
@@ -140,22 +143,20 @@ func (c *checker) place() *place {
 	return at
 }
 
-// syntax reports that the document is not JSON and returns false.
-func (c *checker) syntax(err error) bool {
+// syntax reports that the document is not JSON.
+func (c *checker) syntax(err error) {
 	offset, reason := c.dec.InputOffset(), err.Error()
-	var syntactic *jsontext.SyntacticError
-	if errors.As(err, &syntactic) {
+	if syntactic, ok := errors.AsType[*jsontext.SyntacticError](err); ok {
 		offset, reason = syntactic.ByteOffset, syntactic.Err.Error()
 	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		reason = "it ends too early"
 		if len(bytes.TrimSpace(c.data)) == 0 {
 			c.doc.report(nil, "is empty; send one JSON value")
-			return false
+			return
 		}
 	}
 	c.doc.report(c.place(), "is not valid JSON: "+reason+position(c.data, offset))
-	return false
 }
 
 // position says where an offset is, for a person with an editor.

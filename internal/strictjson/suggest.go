@@ -10,17 +10,12 @@ func nearest(name string, known []string) string {
 	}
 	best, bestDistance := "", 1+max(1, len(name)/3)
 	for _, k := range known {
-		d := distance(fold(name), fold(k))
+		d := distance(strings.ToLower(name), strings.ToLower(k))
 		if d < bestDistance {
 			best, bestDistance = k, d
 		}
 	}
 	return best
-}
-
-// fold removes what people mix up first: case and the separators of snake_case and kebab-case.
-func fold(name string) string {
-	return strings.ToLower(strings.NewReplacer("_", "", "-", "").Replace(name))
 }
 
 // distance is the number of bytes to insert, remove, replace or swap with the next one to turn a into b.

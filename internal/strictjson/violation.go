@@ -2,6 +2,7 @@ package strictjson
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 )
@@ -75,8 +76,8 @@ func (p *place) String() string {
 		chain = append(chain, at)
 	}
 	path := ""
-	for i := len(chain) - 1; i >= 0; i-- {
-		if at := chain[i]; at.index >= 0 {
+	for _, at := range slices.Backward(chain) {
+		if at.index >= 0 {
 			path = PathElement(path, at.index)
 		} else {
 			path = PathMember(path, at.name)

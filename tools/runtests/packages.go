@@ -78,7 +78,7 @@ func raceUnavailable(ctx context.Context) string {
 	if err == nil {
 		return ""
 	}
-	first, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	lines := strings.Split(strings.TrimSpace(string(out)), "\n")
 
-	return "not available here, it needs a C compiler: " + first
+	return "not available here, it needs a C compiler: " + lines[len(lines)-1]
 }

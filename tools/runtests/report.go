@@ -33,7 +33,7 @@ type report struct {
 // packageRun collects one package until it ends.
 type packageRun struct {
 	output map[string]*strings.Builder // by test; "" for the package itself
-	open   map[string]bool             // tests that have begun and not ended
+	open   map[string]bool             // tests that have begun and not ended; false while one waits for its turn
 	passed int
 	failed []string
 }
@@ -100,6 +100,8 @@ func (r *report) test(e event) {
 	case "run":
 		run.open[e.Test] = true
 		run.output[e.Test] = &strings.Builder{}
+	case "pause", "cont":
+		run.open[e.Test] = e.Action == "cont"
 	case "output":
 		if run.output[e.Test] == nil {
 			run.output[e.Test] = &strings.Builder{}
@@ -145,11 +147,11 @@ func (r *report) pkg(e event) {
 }
 
 // failPackage shows what failed in a package. A package can fail without a
-// failing test: it does not compile, it exits, it panics between tests.
+// failing test: it does not compile, it exits, it is ended in the midst of one.
 func (r *report) failPackage(e event, run *packageRun) {
+	maps.DeleteFunc(run.open, func(_ string, running bool) bool { return !running })
 	unfinished := slices.Sorted(maps.Keys(run.open))
-	r.failed += len(unfinished)
-	if len(run.failed)+len(unfinished) == 0 {
+	if len(run.failed) == 0 {
 		r.failed++
 	}
 	for _, test := range slices.Concat(run.failed, unfinished) {

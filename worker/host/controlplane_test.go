@@ -24,17 +24,26 @@ type stubbornRunner struct {
 	host.Runner
 	mu           sync.Mutex
 	failures     int
+	tries        int
 	startedEarly bool
 }
 
 func (r *stubbornRunner) EndLeftover(automation.StepRef, *process.Info) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.tries++
 	if r.failures > 0 {
 		r.failures--
 		return 0, errors.New("it hangs in the kernel")
 	}
 	return 1, nil
+}
+
+// count returns how often leftovers were to be ended.
+func (r *stubbornRunner) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.tries
 }
 
 func (r *stubbornRunner) Start(step automation.ConcreteStep) machine.Execution {

@@ -267,9 +267,14 @@ func TestRecordsOfEarlierWorkers(t *testing.T) {
 	tests := map[string]struct {
 		members map[string]any
 		kept    bool // the record, after the start
+		ended   int  // leftovers that were looked for
 	}{
-		"an intent of an earlier boot":  {members: map[string]any{"bootId": "boot-0"}},
-		"an intent of this boot":        {members: map[string]any{}},
+		"an intent of an earlier boot": {members: map[string]any{"bootId": "boot-0"}},
+		"an intent of this boot":       {members: map[string]any{}, ended: 1},
+		"a program of this boot": {ended: 1, members: map[string]any{
+			"process": map[string]any{"pid": 1 << 30, "pgid": 1 << 30, "startTime": "then"},
+		}},
+		"a result of this boot":         {kept: true, members: map[string]any{"result": map[string]any{"outcome": "completed"}}},
 		"acknowledged eight days ago":   {members: map[string]any{"acknowledgedAt": now.Add(-8 * 24 * time.Hour)}},
 		"acknowledged six days ago":     {members: map[string]any{"acknowledgedAt": now.Add(-6 * 24 * time.Hour)}, kept: true},
 		"acknowledged, of earlier boot": {members: map[string]any{"acknowledgedAt": now, "bootId": "boot-0"}, kept: true},
@@ -285,7 +290,9 @@ func TestRecordsOfEarlierWorkers(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			running := w.start()
+			o := w.options()
+			runner := &stubbornRunner{Runner: o.Runner}
+			running := w.start(func(n *host.Options) { *n = o; n.Runner = runner })
 			w.temporal.worker(t, 1)
 			if test.kept {
 				running.stopNow() // the sweep is over then
@@ -296,6 +303,9 @@ func TestRecordsOfEarlierWorkers(t *testing.T) {
 			}
 			w.eventually("the record to be removed", func() bool { return !exists(t, path) })
 			w.attempt(ref).completed()
+			if n := runner.count(); n != test.ended {
+				t.Errorf("%d times leftovers were looked for, want %d", n, test.ended)
+			}
 		})
 	}
 }

@@ -142,7 +142,7 @@ func (h *Host) begin(a *attempt, s *step, in automation.StepInput) (automation.B
 	request := automation.BeginRequest{StepRef: s.ref, Generation: in.Generation, RequestID: h.o.NewID()}
 	for pause := h.newBackoff(); ; {
 		s.mu.Lock()
-		request.Held = nil
+		request.Held = s.held()
 		s.mu.Unlock()
 		ctx, cancel := context.WithTimeout(a.asking, h.o.Timing.Call)
 		answer, err := h.o.ControlPlane.Begin(ctx, request)

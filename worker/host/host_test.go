@@ -102,21 +102,24 @@ func TestFailureIsFinalAndSaysNothingPrivate(t *testing.T) {
 
 func TestLostAttemptLeavesTheProgramToTheNext(t *testing.T) {
 	t.Parallel()
-	losses := map[string]error{
-		"timed out":  serviceerror.NewNotFound("invalid activityID or activity already timed out"),
-		"paused":     activity.ErrActivityPaused,
-		"reset":      activity.ErrActivityReset,
-		"no contact": serviceerror.NewUnavailable("connection refused"),
+	losses := map[string]struct {
+		answer  error
+		timeout time.Duration // of heartbeats
+	}{
+		"timed out":  {answer: serviceerror.NewNotFound("invalid activityID or activity already timed out"), timeout: patience},
+		"paused":     {answer: activity.ErrActivityPaused, timeout: patience},
+		"reset":      {answer: activity.ErrActivityReset, timeout: patience},
+		"no contact": {answer: serviceerror.NewUnavailable("connection refused"), timeout: 50 * time.Millisecond},
 	}
 	for name, loss := range losses {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			ref := w.gated("long")
-			w.start()
+			w.start(func(o *host.Options) { o.Timing.HeartbeatTimeout = loss.timeout })
 			first := w.attempt(ref)
 			pid := w.running("long", 1)
-			first.answerBeats(loss)
+			first.answerBeats(loss.answer)
 			first.failed("attempt_detached", false)
 			second := w.attempt(ref)
 			w.ledger.await("the second begin", func() bool { return len(w.ledger.begins) == 2 })
@@ -175,6 +178,30 @@ func TestTwoAttemptsAtOnceShareOneProgram(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ref := w.gated("shared")
+	begun := make(chan struct{}, 3)
+	w.ledger.intercept(func(rw http.ResponseWriter, r *http.Request, serve http.HandlerFunc) {
+		if r.URL.Path != "/v1/machine/steps/begin" {
+			serve(rw, r)
+			return
+		}
+		answer := httptest.NewRecorder()
+		serve(answer, r)
+		begun <- struct{}{}
+		if len(begun) == 1 {
+			// The answer is on its way for a while, in which nobody else may ask.
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-r.Context().Done():
+			}
+			if len(begun) != 1 {
+				t.Error("a second attempt asked while the first had no answer")
+			}
+		}
+		rw.WriteHeader(answer.Code)
+		if _, err := rw.Write(answer.Body.Bytes()); err != nil {
+			t.Error(err)
+		}
+	})
 	w.start()
 	attempts := []*attempt{w.attempt(ref), w.attempt(ref), w.attempt(ref)}
 	w.ledger.await("three begins", func() bool { return len(w.ledger.begins) == 3 })
@@ -374,6 +401,35 @@ func TestAcknowledgedResultThatTheLedgerLostIsSentAgain(t *testing.T) {
 				t.Errorf("%d starts", n)
 			}
 		})
+	}
+}
+
+// An attempt is told to attach to a program whose result was acknowledged while it asked, by a ledger that
+// has lost it again.
+func TestResultIsSentAgainToWhoeverAsksForIt(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ref := w.gated("again")
+	w.start()
+	first := w.attempt(ref)
+	w.running("again", 1)
+	asked, release := make(chan struct{}, 1), make(chan struct{})
+	w.ledger.intercept(func(rw http.ResponseWriter, r *http.Request, serve http.HandlerFunc) {
+		if r.URL.Path == "/v1/machine/steps/begin" {
+			asked <- struct{}{}
+			<-release
+		}
+		serve(rw, r)
+	})
+	second := w.attempt(ref)
+	<-asked
+	w.open("again")
+	first.completed()
+	w.ledger.add(shellStep("again", w.files, "")) // as it was before the run
+	close(release)
+	second.completed()
+	if step := w.ledger.step(ref); step.Status != automation.StepCompleted || step.Attempt != 1 || len(w.starts("again")) != 1 {
+		t.Errorf("the ledger has %+v after %d starts", step, len(w.starts("again")))
 	}
 }
 
@@ -584,8 +640,11 @@ func TestDrainWaitsForPrograms(t *testing.T) {
 	w.running("drained", 1)
 	go running.Stop(t.Context())
 	w.eventually("the drain to begin", func() bool { return running.Status().Draining })
-	late := w.attempt(w.sh("refused", "true"))
-	late.failed("worker_stopping", false)
+	refused := w.sh("refused", "true")
+	w.attempt(refused).failed("worker_stopping", false)
+	if n := len(w.ledger.beginsOf(refused)); n != 0 {
+		t.Errorf("%d begins while stopping", n)
+	}
 	w.open("drained")
 	a.completed()
 	<-running.done
@@ -731,6 +790,9 @@ func TestOrphanLeavesOnlyWithoutAProgram(t *testing.T) {
 	case <-running.done:
 		t.Fatal("the worker left its program alone")
 	case <-time.After(2 * orphanExit): // the span in which it would have left
+	}
+	if running.Status().Draining {
+		t.Fatal("the worker is about to leave its program alone")
 	}
 	w.open("busy")
 	<-running.done

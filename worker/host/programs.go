@@ -349,13 +349,13 @@ func (h *Host) clear(s *step, r record) {
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		h.cleared(s, r)
+		h.cleared(s)
 	})
 }
 
 // cleared goes on with a step after nothing is left of what a dead worker had started for it. The caller has
 // s.mu.
-func (h *Host) cleared(s *step, r record) {
+func (h *Host) cleared(s *step) {
 	defer close(s.cleared)
 	if s.suspect != "" {
 		if err := h.records.setAside(s.suspect); err != nil {
@@ -363,10 +363,7 @@ func (h *Host) cleared(s *step, r record) {
 		}
 		return
 	}
-	if s.record.Tombstone >= r.Execution {
-		h.confirm(s, s.record.Tombstone)
-		return
-	}
+	// An end that the dead worker had not confirmed comes again with the next connection.
 	h.dropRecord(s)
 }
 

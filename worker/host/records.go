@@ -138,8 +138,8 @@ func (s recordStore) setAside(path string) error {
 	return nil
 }
 
-// sweep removes records that were acknowledged, and unreadable files that were last written, before the
-// given time. It returns how many.
+// sweep removes what was last written before the given time and is needed no more: records that were
+// acknowledged, which is the last write of a record, and unreadable files. It returns how many.
 func (s recordStore) sweep(before time.Time) (int, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -149,8 +149,7 @@ func (s recordStore) sweep(before time.Time) (int, error) {
 	for _, entry := range entries {
 		path := filepath.Join(s.dir, entry.Name())
 		info, err := entry.Info()
-		// The time of the last write is never before the acknowledgement, so a younger file need not be read.
-		if err != nil || !info.ModTime().Before(before) || !s.disposable(path, before) {
+		if err != nil || !info.ModTime().Before(before) || !disposable(path) {
 			continue
 		}
 		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -161,13 +160,13 @@ func (s recordStore) sweep(before time.Time) (int, error) {
 	return removed, nil
 }
 
-func (s recordStore) disposable(path string, before time.Time) bool {
+func disposable(path string) bool {
 	switch {
 	case strings.HasSuffix(path, unreadableSuffix):
 		return true
 	case strings.HasSuffix(path, recordSuffix):
 		r, err := readRecord(path)
-		return err == nil && r.AcknowledgedAt != nil && r.AcknowledgedAt.Before(before)
+		return err == nil && r.AcknowledgedAt != nil
 	}
 	return false
 }

@@ -24,7 +24,7 @@ import (
 )
 
 // patience is how long a test waits for what must happen. It is no measure of anything.
-const patience = 8 * time.Second
+const patience = 30 * time.Second
 
 // quick makes a host retry and beat often, so that tests are short.
 var quick = host.Timing{
