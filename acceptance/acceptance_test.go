@@ -72,7 +72,7 @@ func setup(env *testscript.Env, topic string) error {
 	}
 	s := apptest.New(tb, options)
 	env.Defer(s.Close) // before the script's directory is removed
-	env.Values[serverKey{}], env.Values[testKey{}] = s, tb
+	env.Values[serverKey{}] = s
 	env.Vars = append(env.Vars, s.Environment()...)
 	env.Setenv("URL", s.URL())
 	env.Setenv("EXAMPLES", examples)

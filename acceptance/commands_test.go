@@ -405,7 +405,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, len(args) == 2 || len(args) == 3, "[!] await RUN PATH [VALUE]")
 	s := server(ts)
 	var answer []byte
-	apptest.Eventually(testOf(ts), patience, strings.Join(args, " "), func() (string, bool) {
+	s.Await(patience, strings.Join(args, " "), func() (string, bool) {
 		var status int
 		status, answer = s.Get("/v1/runs/" + args[0])
 		if status != http.StatusOK {
@@ -431,7 +431,7 @@ func awaitLines(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) == 2, "await-lines FILE N")
 	want, err := strconv.Atoi(args[1])
 	ts.Check(err)
-	apptest.Eventually(testOf(ts), patience, args[0]+" has "+args[1]+" lines", func() (string, bool) {
+	server(ts).Await(patience, args[0]+" has "+args[1]+" lines", func() (string, bool) {
 		content, err := os.ReadFile(ts.MkAbs(args[0]))
 		if err != nil {
 			return err.Error(), false
@@ -442,7 +442,7 @@ func awaitLines(ts *testscript.TestScript, neg bool, args []string) {
 
 func awaitGone(ts *testscript.TestScript, neg bool, args []string) {
 	usage(ts, !neg && len(args) == 1, "await-gone FILE")
-	apptest.Eventually(testOf(ts), patience, "the processes of "+args[0]+" have ended", func() (string, bool) {
+	server(ts).Await(patience, "the processes of "+args[0]+" have ended", func() (string, bool) {
 		running := runningOf(ts, args[0])
 		return fmt.Sprint(running), len(running) == 0
 	})

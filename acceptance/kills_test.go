@@ -114,7 +114,7 @@ func (w *markedRun) awaitMarks(i, n int) {
 	w.t.Helper()
 	part := 2 * w.steps / (n + 1) // there are two marks a step
 	want := i*part + 1 + w.random.IntN(part)
-	apptest.Eventually(w.t, patience, fmt.Sprintf("there are %d marks", want), func() (string, bool) {
+	w.server.Await(patience, fmt.Sprintf("there are %d marks", want), func() (string, bool) {
 		marks := w.marks()
 		return fmt.Sprint(marks), len(marks) >= want
 	})

@@ -10,25 +10,12 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
 // secretFiles are where the credentials of an installation belong, each readable by its user alone.
 var secretFiles = []string{"server.json", "worker.json", "device.key", "master.key"}
-
-// testOf returns the test that a script runs in.
-func testOf(ts *testscript.TestScript) testing.TB {
-	tb, ok := ts.Value(testKey{}).(testing.TB)
-	if !ok {
-		ts.Fatalf("the script has no test")
-	}
-	return tb
-}
-
-// testKey is where the test of a script is among its values.
-type testKey struct{}
 
 // secretsOf returns the credentials of an installation, each in the forms in which it may be written.
 func secretsOf(ts *testscript.TestScript, dataDir string) map[string][][]byte {
@@ -43,14 +30,16 @@ func secretsOf(ts *testscript.TestScript, dataDir string) map[string][][]byte {
 		ts.Check(err)
 		return content
 	}
-	var runtime struct{ Token string }
-	ts.Check(json.Unmarshal(read("server.json"), &runtime))
+	var control, local struct{ Token string }
+	ts.Check(json.Unmarshal(read("server.json"), &control))
+	ts.Check(json.Unmarshal(read("worker.json"), &local))
 	var device struct{ D string }
 	ts.Check(json.Unmarshal(read("machine", "device.key"), &device))
 	private, err := base64.RawURLEncoding.DecodeString(device.D)
 	ts.Check(err)
 	secrets := map[string][][]byte{
-		"the token of server.json": {[]byte(runtime.Token)},
+		"the token of server.json": {[]byte(control.Token)},
+		"the token of worker.json": {[]byte(local.Token)},
 		"the device key":           forms(private),
 		"the master key":           forms(read("master.key")),
 	}

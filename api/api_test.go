@@ -622,3 +622,94 @@ func TestEventsPushEndsAndRepeatThem(t *testing.T) {
 		t.Errorf("%v", run)
 	}
 }
+
+func TestUpdateAndDelete(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.create()
+	path := "/v1/automations/" + id
+	changed := w.do("PATCH", path, `{"expected_version":1,"name":"New","enabled":false,"description":"d"}`).json(t)
+	if changed["version"] != 2.0 || changed["name"] != "New" || changed["enabled"] != false || changed["description"] != "d" {
+		t.Fatalf("%v", changed)
+	}
+	if changed["workflow"].(map[string]any)["compiled"] == nil {
+		t.Error("an absent member must keep what is there")
+	}
+	reset := w.do("PATCH", path, `{"enabled":null,"description":null,"workflow":null,"machine_id":null}`).json(t)
+	if reset["enabled"] != true || reset["description"] != "" || reset["machineId"] != w.machine.ID ||
+		reset["workflow"].(map[string]any)["compiled"] != nil {
+		t.Errorf("null means default: %v", reset)
+	}
+	refusals := map[string]struct {
+		body   string
+		status int
+		code   string
+		place  string
+	}{
+		"another version":     {`{"expected_version":1,"name":"x"}`, 409, "version_conflict", ""},
+		"a version of none":   {`{"expected_version":0}`, 400, "validation_failed", "expected_version"},
+		"a blank name":        {`{"name":" "}`, 400, "validation_failed", "name"},
+		"an unknown member":   {`{"nmae":"x"}`, 400, "validation_failed", "nmae"},
+		"a bad plan":          {`{"name":"x","workflow":{"compiled":{"version":2,"steps":[]}}}`, 400, "validation_failed", "workflow.compiled.steps"},
+		"a machine of none":   {`{"name":"x","machine_id":"` + newID() + `"}`, 400, "validation_failed", "machine_id"},
+		"a trigger to add":    {`{"schedules":{"add":[{"cron":"* * * * *"}]}}`, 400, "validation_failed", "schedules.add"},
+		"a trigger to remove": {`{"webhooks":{"remove":["x"]}}`, 400, "validation_failed", "webhooks.remove"},
+	}
+	for name, test := range refusals {
+		a := w.do("PATCH", path, test.body)
+		if a.status != test.status || a.code(t) != test.code || test.place != "" && !strings.Contains(string(a.body), `"path":"`+test.place+`"`) {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
+	}
+	if now := w.do("GET", path, "").json(t); now["name"] != "New" || now["version"] != reset["version"] {
+		t.Errorf("a refused change changed something: %v", now)
+	}
+	if a := w.do("PATCH", "/v1/automations/"+newID(), `{"name":"x"}`); a.status != 404 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+
+	w.do("PATCH", path, `{"workflow":{"compiled":{"version":2,"steps":[{"id":"a","kind":"command","command":"true"}]}}}`)
+	waiting, executing := w.runNow(id), w.runNow(id)
+	w.do("POST", "/v1/machine/steps/begin", fmt.Sprintf(`{"runId":%q,"stepId":"a","generation":1,"requestId":"r"}`, executing), asMachine)
+	if a := w.do("DELETE", path+"?expected_version=1", ""); a.status != 409 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	deleted := w.do("DELETE", path+"?cancel_runs=true", "").json(t)
+	if diff := cmp.Diff(map[string]any{"automation_id": id, "deleted": true, "unfinished_runs": 1.0}, deleted); diff != "" {
+		t.Errorf("one run waits for its machine: %s", diff)
+	}
+	for run, want := range map[string]string{waiting: "cancelled", executing: "running"} {
+		if got := w.do("GET", "/v1/runs/"+run, "").json(t); got["status"] != want || got["cancelRequestedAt"] == nil {
+			t.Errorf("%v", got)
+		}
+	}
+	if a := w.do("GET", path, ""); a.status != 404 {
+		t.Errorf("%d %s", a.status, a.body)
+	}
+	if history := w.do("GET", "/v1/runs?automation_id="+id, "").json(t)["runs"].([]any); len(history) != 2 {
+		t.Errorf("history: %v", history)
+	}
+}
+
+func TestMachines(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.do("POST", "/v1/machine/hello", `{"instance":{"directoryId":"d","bootId":"b","start":1,"host":"h"},
+		"version":"7","platform":"linux/amd64","concurrency":2}`, asMachine)
+	run := w.runNow(w.create())
+	w.runNow(w.create())
+	w.do("POST", "/v1/machine/steps/begin", fmt.Sprintf(`{"runId":%q,"stepId":"greet","generation":1,"requestId":"r"}`, run), asMachine)
+	page := w.do("GET", "/v1/machines", "").json(t)["machines"].([]any)
+	if len(page) != 1 {
+		t.Fatalf("%v", page)
+	}
+	got := page[0].(map[string]any)
+	for name, want := range map[string]any{
+		"id": w.machine.ID, "name": "laptop", "state": "active", "online": true, "runningSteps": 1.0, "pendingRuns": 1.0,
+		"concurrency": 2.0, "version": "7", "platform": "linux/amd64",
+	} {
+		if got[name] != want {
+			t.Errorf("%s is %v, want %v", name, got[name], want)
+		}
+	}
+}

@@ -3,7 +3,6 @@ package api
 import (
 	"encoding/json"
 	"io"
-	"net/http"
 	"reflect"
 	"regexp"
 	"slices"
@@ -51,7 +50,7 @@ func (a *API) command(command catalog.Command) gin.HandlerFunc {
 // body is spliced in as it came, so that the strict decoder sees its duplicates and its very numbers.
 func commandInput(c *gin.Context, command catalog.Command) ([]byte, error) {
 	members, bad := pathMembers(c, command)
-	if command.Route.Method == http.MethodGet {
+	if command.Route.InQuery() {
 		query, unknown := queryMembers(c, command)
 		members, bad = append(members, query...), append(bad, unknown...)
 	} else if len(c.Request.URL.Query()) > 0 {
@@ -61,7 +60,7 @@ func commandInput(c *gin.Context, command catalog.Command) ([]byte, error) {
 		return nil, automation.Invalid(bad...)
 	}
 	var body []byte
-	if command.Route.Method != http.MethodGet {
+	if !command.Route.InQuery() {
 		var err error
 		if body, err = io.ReadAll(c.Request.Body); err != nil {
 			return nil, err
@@ -127,7 +126,7 @@ func queryValue(input reflect.Type, name, text string) []byte {
 	if kind == reflect.Pointer {
 		kind = member.Type.Elem().Kind()
 	}
-	bare := kind == reflect.Bool && (text == "true" || text == "false") || kind == reflect.Int && isInteger(text)
+	bare := kind == reflect.Bool && (text == "true" || text == "false") || (kind == reflect.Int || kind == reflect.Int64) && isInteger(text)
 	if bare {
 		return []byte(text)
 	}

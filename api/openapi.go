@@ -3,7 +3,6 @@ package api
 import (
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"reflect"
 	"slices"
 	"strconv"
@@ -48,7 +47,7 @@ func operation(command catalog.Command, registry huma.Registry) *huma.Operation 
 	for _, name := range inPath {
 		op.Parameters = append(op.Parameters, parameter(input, name, "path"))
 	}
-	if command.Route.Method == http.MethodGet {
+	if command.Route.InQuery() {
 		for _, member := range catalog.Members(command.Input) {
 			if !slices.Contains(inPath, member.Name) {
 				op.Parameters = append(op.Parameters, parameter(input, member.Name, "query"))

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"flag"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -68,7 +69,7 @@ func TestOpenAPICoversTheCatalog(t *testing.T) {
 		t.Errorf("%d operations for %d commands", operations, len(catalog.Commands()))
 	}
 	for _, command := range catalog.Commands() {
-		method := map[string]string{"GET": "get", "POST": "post"}[command.Route.Method]
+		method := strings.ToLower(command.Route.Method)
 		operation, found := document.Paths["/v1"+command.Route.Path][method]
 		if !found || operation.OperationID != command.Name {
 			t.Errorf("%s is missing", command.Name)

@@ -60,6 +60,15 @@ type AutomationStore interface {
 	CreateAutomation(ctx context.Context, ownerID string, d Definition, key Idempotency) (Automation, error)
 	// Automation returns one automation of the owner, else not_found.
 	Automation(ctx context.Context, ownerID, id string) (Automation, error)
+	// UpdateAutomation applies a change to the definition, all or nothing, and raises the version when it
+	// changed something. expectedVersion 0 means any. change may be called more than once. Errors: not_found,
+	// version_conflict, validation_failed, machine_revoked, and those of change.
+	UpdateAutomation(
+		ctx context.Context, ownerID, id string, expectedVersion int64, change func(*Definition) error,
+	) (Automation, error)
+	// DeleteAutomation deletes the configuration; runs stay readable and go on. expectedVersion 0 means any.
+	// No run is admitted afterwards. Errors: not_found, version_conflict.
+	DeleteAutomation(ctx context.Context, ownerID, id string, expectedVersion int64) error
 	// ListAutomations returns a page without compiled plans, and the cursor of the next page or "".
 	ListAutomations(ctx context.Context, ownerID string, f AutomationFilter) ([]Automation, string, error)
 }
@@ -92,6 +101,9 @@ type RunStore interface {
 	RunState(ctx context.Context, ownerID, id string) (Run, error)
 	// ListRuns returns a page of run states, and the cursor of the next page or "".
 	ListRuns(ctx context.Context, ownerID string, f RunFilter) ([]Run, string, error)
+	// UnfinishedRuns returns the oldest unfinished runs of an automation, at most limit, and how many there
+	// are; also of one that was deleted.
+	UnfinishedRuns(ctx context.Context, ownerID, automationID string, limit int) ([]string, int, error)
 	// RequestCancel records a cancel; see [Run.Cancel]. Errors: not_found, already_finished.
 	RequestCancel(ctx context.Context, ownerID, id, reason string, force bool) (Cancellation, error)
 }

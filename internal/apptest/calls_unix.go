@@ -86,6 +86,7 @@ func (s *Server) Do(request *http.Request) (status int, body []byte) {
 	s.tb.Helper()
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
+		s.checkRunning()
 		s.tb.Fatal(err)
 	}
 	body, err = io.ReadAll(response.Body)
@@ -146,7 +147,7 @@ func (s *Server) WaitRun(id string, want automation.RunStatus) automation.Run {
 func (s *Server) AwaitRun(id, what string, condition func(automation.Run) bool) automation.Run {
 	s.tb.Helper()
 	var run automation.Run
-	Eventually(s.tb, patience, what, func() (string, bool) {
+	s.Await(patience, what, func() (string, bool) {
 		run = s.Run(id)
 		if condition(run) {
 			return "", true

@@ -50,6 +50,7 @@ type Server struct {
 	listen string
 	mark   string
 	daemon *child
+	wanted bool   // whether errandd is meant to run
 	worker *child // started by hand; nil when there was none
 	closed bool
 }
@@ -175,15 +176,15 @@ func (s *Server) Restart() time.Duration {
 	if err != nil {
 		s.tb.Fatal(err)
 	}
-	s.daemon = daemon
-	s.await("errandd is ready", func() (string, bool) { return s.probeReady() })
+	s.daemon, s.wanted = daemon, true
+	s.Await(patience, "errandd is ready", func() (string, bool) { return s.probeReady() })
 	took := time.Since(began)
-	s.await("server.json is written", func() (string, bool) {
+	s.Await(patience, "server.json is written", func() (string, bool) {
 		file, err := s.runtimeFile()
 		return fmt.Sprintf("pid %d, error %v", file.PID, err), err == nil && file.PID == daemon.pid()
 	})
 	if !s.Options.NoLocalWorker {
-		s.await("this machine is enrolled", func() (string, bool) {
+		s.Await(patience, "this machine is enrolled", func() (string, bool) {
 			_, found, err := machinestate.Load(s.stateDir())
 			return fmt.Sprint(err), found
 		})
@@ -191,15 +192,21 @@ func (s *Server) Restart() time.Duration {
 	return took
 }
 
-// await is [Eventually] for something that only a running errandd brings about.
-func (s *Server) await(what string, condition func() (string, bool)) {
+// Await is [Eventually] in this installation: when errandd has ended although nobody stopped it, the test fails at
+// once and says so.
+func (s *Server) Await(within time.Duration, what string, condition func() (seen string, ok bool)) {
 	s.tb.Helper()
-	Eventually(s.tb, patience, what, func() (string, bool) {
-		if !s.daemon.running() {
-			s.tb.Fatalf("errandd has ended with exit code %d before %s", s.daemon.exitCode(), what)
-		}
+	Eventually(s.tb, within, what, func() (string, bool) {
+		s.checkRunning()
 		return condition()
 	})
+}
+
+func (s *Server) checkRunning() {
+	s.tb.Helper()
+	if s.wanted && !s.daemon.running() {
+		s.tb.Fatalf("errandd, pid %d, has ended by itself or by a signal from elsewhere: %s", s.PID(), s.daemon.command.ProcessState)
+	}
 }
 
 func (s *Server) probeReady() (string, bool) {
@@ -251,6 +258,8 @@ func (s *Server) stop(signal syscall.Signal) {
 	if s.daemon == nil {
 		s.tb.Fatal("errandd was never started")
 	}
+	s.checkRunning()
+	s.wanted = false
 	if err := s.daemon.stop(signal, patience); err != nil {
 		s.tb.Fatalf("stopping errandd: %v", err)
 	}

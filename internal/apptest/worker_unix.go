@@ -29,7 +29,7 @@ func (s *Server) WorkerPID() (pid int, running bool) {
 func (s *Server) AwaitWorker() int {
 	s.tb.Helper()
 	var pid int
-	Eventually(s.tb, patience, "a worker runs", func() (string, bool) {
+	s.Await(patience, "a worker runs", func() (string, bool) {
 		var running bool
 		pid, running = s.WorkerPID()
 		return "none", running

@@ -6,6 +6,7 @@ package catalog
 
 import (
 	"context"
+	"net/http"
 	"reflect"
 
 	"github.com/errandhq/errand/automation"
@@ -20,7 +21,7 @@ type Principal struct {
 }
 
 // Route is the REST projection of a command. Members of the input that appear in the path in braces are taken
-// from there; the others are query parameters of a GET and the body of any other method.
+// from there; the others are query parameters or members of the body, see [Route.InQuery].
 type Route struct {
 	Method string
 	// Path is below /v1.
@@ -28,6 +29,10 @@ type Route struct {
 	// Status is the HTTP status of success.
 	Status int
 }
+
+// InQuery reports whether the members that are not in the path are query parameters: those of a GET and of a
+// DELETE, whose body much software drops.
+func (r Route) InQuery() bool { return r.Method == http.MethodGet || r.Method == http.MethodDelete }
 
 // Command is one command of the catalog.
 type Command struct {

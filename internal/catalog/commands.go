@@ -8,7 +8,10 @@ import (
 
 // Commands returns every command, in the order in which a newcomer meets them.
 func Commands() []Command {
-	return []Command{createCommand, getCommand, listCommand, runNowCommand, runCommand, runsCommand, cancelRunCommand}
+	return []Command{
+		createCommand, getCommand, listCommand, updateCommand, deleteCommand,
+		runNowCommand, runCommand, runsCommand, cancelRunCommand, machinesCommand,
+	}
 }
 
 var createCommand = define(Command{
@@ -103,3 +106,35 @@ machine is told until it confirms. A second cancel changes nothing, but may add 
 	Route:   Route{Method: http.MethodPost, Path: "/runs/{run_id}/cancel", Status: http.StatusOK},
 	Errors:  []automation.Code{automation.CodeNotFound, automation.CodeAlreadyFinished},
 }, decodeInto[CancelInput], cancelRun)
+
+var updateCommand = define(Command{
+	Name:    "update",
+	Summary: "Change an automation",
+	Contract: `Changes any of name, description, enabled, machine_id and workflow, all or nothing. What is absent stays as
+it is; null means the default. workflow is replaced as a whole. The version goes up by one when something
+changed. With expected_version the change is refused (version_conflict) when somebody else changed the
+automation in between: read it again and repeat.
+Runs that exist execute the snapshot that they were admitted with. enabled false stops admission only.`,
+	Example: `{"automation_id":"0193f5a0-0000-7000-8000-000000000000","expected_version":1,"enabled":false}`,
+	Route:   Route{Method: http.MethodPatch, Path: "/automations/{automation_id}", Status: http.StatusOK},
+	Errors:  []automation.Code{automation.CodeNotFound, automation.CodeVersionConflict, automation.CodeMachineRevoked},
+}, decodeUpdate, update)
+
+var deleteCommand = define(Command{
+	Name:    "delete",
+	Summary: "Delete an automation",
+	Contract: `Deletes the configuration. No run is admitted afterwards. Its runs stay readable, and unfinished ones go on
+unless cancel_runs is true; unfinished_runs says how many there still are.`,
+	Example: `{"automation_id":"0193f5a0-0000-7000-8000-000000000000","cancel_runs":true}`,
+	Route:   Route{Method: http.MethodDelete, Path: "/automations/{automation_id}", Status: http.StatusOK},
+	Errors:  []automation.Code{automation.CodeNotFound, automation.CodeVersionConflict},
+}, decodeInto[DeleteInput], remove)
+
+var machinesCommand = define(Command{
+	Name:    "machines",
+	Summary: "List machines",
+	Contract: `Returns a page of machines, oldest first, with what runs and waits on each. A machine is online when it was
+seen within 30 seconds. When next_cursor is there, give it as cursor to get the next page.`,
+	Example: `{"limit":20}`,
+	Route:   Route{Method: http.MethodGet, Path: "/machines", Status: http.StatusOK},
+}, decodeInto[MachinesInput], machines)

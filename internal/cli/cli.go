@@ -130,7 +130,7 @@ func (p *Program) command(ctx context.Context, name string, f flags) int {
 		return p.fail(err)
 	}
 	result, err := (&client.Client{Endpoint: endpoint}).Call(ctx, client.Route{
-		Method: command.Route.Method, Path: command.Route.Path,
+		Method: command.Route.Method, Path: command.Route.Path, InQuery: command.Route.InQuery(),
 	}, input)
 	if err != nil {
 		return p.fail(err)

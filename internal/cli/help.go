@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"net/http"
 	"reflect"
 	"slices"
 	"strings"
@@ -73,11 +72,11 @@ func contract(command catalog.Command) string {
 	}
 	fmt.Fprintf(&b, "\nErrors\n  %s\n", strings.Join(texts, ", "))
 	fmt.Fprintf(&b, "\nExample\n  errand %s --input '%s'\n", command.Name, command.Example)
-	if command.Route.Method == http.MethodGet {
-		fmt.Fprintf(&b, "\nREST\n  GET /v1%s, other members in the query\n", command.Route.Path)
-	} else {
-		fmt.Fprintf(&b, "\nREST\n  %s /v1%s, other members in the body\n", command.Route.Method, command.Route.Path)
+	place := "body"
+	if command.Route.InQuery() {
+		place = "query"
 	}
+	fmt.Fprintf(&b, "\nREST\n  %s /v1%s, other members in the %s\n", command.Route.Method, command.Route.Path, place)
 	return b.String()
 }
 

@@ -50,8 +50,12 @@ type RemoteError struct {
 // Error returns the code and the sentence.
 func (e *RemoteError) Error() string { return string(e.Code) + ": " + e.Message }
 
-// Route is where a command is: its method, and its path below /v1 with input members in braces.
-type Route struct{ Method, Path string }
+// Route is where a command is: its method, its path below /v1 with input members in braces, and whether the
+// other members go into the query instead of the body.
+type Route struct {
+	Method, Path string
+	InQuery      bool
+}
 
 var placeholder = regexp.MustCompile(`\{([a-z_]+)\}`)
 
@@ -106,7 +110,7 @@ func (c *Client) request(ctx context.Context, route Route, input json.RawMessage
 	})
 	target := c.Endpoint.URL + "/v1" + path
 	var body io.Reader
-	if route.Method == http.MethodGet {
+	if route.InQuery {
 		query := url.Values{}
 		for name, value := range members {
 			query.Set(name, plain(value))

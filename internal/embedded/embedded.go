@@ -91,6 +91,9 @@ type Server struct {
 	file      *dataFile
 	run       *launch
 	stop      sync.Once
+
+	uiMutex sync.Mutex
+	uiConn  *grpc.ClientConn // nil until the web interface is asked for
 }
 
 // Start starts a server on the data in o.Dir and returns when its frontend answers for the namespace. When ctx ends first
@@ -201,6 +204,7 @@ func (s *Server) Failed() <-chan error { return s.run.failed }
 // before. Stop may be called more than once, and returns when the server is gone.
 func (s *Server) Stop() {
 	s.stop.Do(func() {
+		s.closeUI()
 		s.run.stop()
 		s.file.markClosed(!s.run.log.damaged.Load())
 		s.lock.release()

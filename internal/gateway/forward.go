@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 
 	"go.temporal.io/api/serviceerror"
@@ -46,11 +47,11 @@ func (s *service) callError(ctx context.Context, err error) error {
 // isNamespaceError reports whether Temporal does not serve our namespace, which looks like a task that is not
 // found in all but the type.
 func isNamespaceError(err error) bool {
-	switch serviceerror.FromStatus(serviceerror.ToStatus(err)).(type) {
-	case *serviceerror.NamespaceNotFound, *serviceerror.NamespaceInvalidState, *serviceerror.NamespaceNotActive:
-		return true
-	}
-	return false
+	err = serviceerror.FromStatus(serviceerror.ToStatus(err))
+	_, notFound := errors.AsType[*serviceerror.NamespaceNotFound](err)
+	_, invalid := errors.AsType[*serviceerror.NamespaceInvalidState](err)
+	_, elsewhere := errors.AsType[*serviceerror.NamespaceNotActive](err)
+	return notFound || invalid || elsewhere
 }
 
 // logUpstream says what went wrong behind the gateway. While Temporal is down every machine meets it at every

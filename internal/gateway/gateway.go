@@ -152,8 +152,7 @@ func (g *Gateway) refusal(ctx context.Context, err error) error {
 		return status.FromContextError(ctx.Err()).Err()
 	}
 	message := "the call cannot be authenticated now"
-	var refused *automation.Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*automation.Error](err); ok {
 		message = refused.Message
 	}
 	switch automation.CodeOf(err) {

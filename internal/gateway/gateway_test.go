@@ -167,7 +167,6 @@ func TestPollIsRebuilt(t *testing.T) {
 	r := pollOf(machineA)
 	r.Namespace, r.PollerGroupId, r.WorkerControlTaskQueue = "another", "group", "control"
 	r.DeploymentOptions = &deploymentpb.WorkerDeploymentOptions{DeploymentName: "d"}
-	r.WorkerVersionCapabilities = &commonpb.WorkerVersionCapabilities{BuildId: "b", UseVersioning: true}
 	go func() {
 		s.upstream.tasks <- &workflowservice.PollActivityTaskQueueResponse{TaskToken: []byte("token"), ActivityId: "step", Attempt: 3}
 	}()
@@ -533,7 +532,9 @@ func TestPollsOfOneMachineAreLimited(t *testing.T) {
 		receive(t, poll, "a cancelled poll")
 	}
 	for range gateway.DefaultMaxPollsPerMachine + 1 {
-		receive(t, s.upstream.ended, "a poll's end at the upstream")
+		if err := receive(t, s.upstream.ended, "a poll's end at the upstream"); err == nil {
+			t.Error("a cancelled poll is still open at the upstream")
+		}
 	}
 	// The gateway lets a poll go just after its caller and the upstream have.
 	waitFor(t, "a place for a poll", func() bool {

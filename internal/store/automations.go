@@ -24,16 +24,12 @@ func (s *Store) CreateAutomation(
 	if err := checkDefinition(d, key); err != nil {
 		return automation.Automation{}, err
 	}
-	var plan sql.NullString
-	if d.Workflow.Compiled != nil {
-		text, err := encode(d.Workflow.Compiled)
-		if err != nil {
-			return automation.Automation{}, translate(fmt.Errorf("encoding a plan: %w", err))
-		}
-		plan = sql.NullString{String: text, Valid: true}
+	plan, err := encodePlan(d.Workflow.Compiled)
+	if err != nil {
+		return automation.Automation{}, translate(err)
 	}
 	var id string
-	err := retry(ctx, func() error {
+	err = retry(ctx, func() error {
 		return s.write(ctx, durable, func(ctx context.Context, tx querier) error {
 			now := s.now()
 			var err error
@@ -57,6 +53,18 @@ func (s *Store) CreateAutomation(
 		return automation.Automation{}, err
 	}
 	return s.Automation(ctx, owner, id)
+}
+
+// encodePlan writes a plan as it is stored; NULL for a draft.
+func encodePlan(plan *automation.Plan) (sql.NullString, error) {
+	if plan == nil {
+		return sql.NullString{}, nil
+	}
+	text, err := encode(plan)
+	if err != nil {
+		return sql.NullString{}, fmt.Errorf("encoding a plan: %w", err)
+	}
+	return sql.NullString{String: text, Valid: true}, nil
 }
 
 // checkDefinition refuses what the database cannot hold; what a definition may say is checked where it is decoded.

@@ -59,8 +59,7 @@ func translate(err error) error {
 	if err == nil {
 		return nil
 	}
-	var known *automation.Error
-	if errors.As(err, &known) {
+	if _, known := errors.AsType[*automation.Error](err); known {
 		return err
 	}
 	if message := unavailable(err); message != "" {

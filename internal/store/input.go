@@ -88,11 +88,11 @@ func (v *violations) add(path, message string) {
 }
 
 // err returns the refusal that reports all violations, or nil.
-func (v violations) err() error {
-	if len(v) == 0 {
+func (v *violations) err() error {
+	if len(*v) == 0 {
 		return nil
 	}
-	return automation.Invalid(v...)
+	return automation.Invalid(*v...)
 }
 
 // clean makes a text storable that must not be refused, because it reports something that has happened: it

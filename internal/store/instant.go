@@ -8,7 +8,7 @@ import (
 
 // instant is a point in time as both databases keep it: microseconds since 1970 UTC in a BIGINT, so that it
 // sorts, pages and compares alike. The zero value is NULL.
-type instant struct {
+type instant struct { //nolint:recvcheck // a Valuer is asked by value, a Scanner writes through its pointer
 	micros int64
 	valid  bool
 }

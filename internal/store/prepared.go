@@ -34,7 +34,7 @@ func (p *prepared) statement(ctx context.Context, query string) *sql.Stmt {
 	if len(p.statements) >= maxPrepared {
 		return nil
 	}
-	compiled, err := p.handle.PrepareContext(ctx, query) //nolint:sqlclosecheck // closed by close
+	compiled, err := p.handle.PrepareContext(ctx, query)
 	if err != nil {
 		return nil
 	}

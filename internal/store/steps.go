@@ -84,7 +84,8 @@ func (s *Store) Finish(ctx context.Context, machineID string, r automation.Finis
 	var answer automation.FinishAnswer
 	_, err := s.transition(ctx, r.RunID, durable, ofMachine(machineID), func(state *runState, now time.Time) error {
 		step := state.Step(r.StepID)
-		open := step != nil && step.FinishedAt == nil
+		// A step that was given up by force gets its result when its machine confirms the end.
+		open := step != nil && (step.FinishedAt == nil || step.Unconfirmed)
 		var err error
 		answer, err = state.Finish(r, now)
 		if err == nil && open && answer.Accepted && answer.Outcome.Final() && len(r.Result) > 0 {

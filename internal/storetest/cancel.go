@@ -101,9 +101,16 @@ func testCancelForced(t *testing.T, f *fixture) {
 	finished := got.FinishedAt
 
 	f.clock.Advance(time.Minute)
-	f.finish(t, run, automation.FinishRequest{StepRef: ref(run, "one"), Execution: execution, Outcome: automation.OutcomeCompleted})
+	for _, result := range []string{`"confirmed"`, `"repeated"`} {
+		f.finish(t, run, automation.FinishRequest{
+			StepRef: ref(run, "one"), Execution: execution, Outcome: automation.OutcomeCompleted, Result: json.RawMessage(result),
+		})
+	}
 	got = f.read(t, run)
 	wantStatuses(t, got, "cancelled: cancelled skipped")
+	if string(got.Steps[0].Output) != `"confirmed"` {
+		t.Errorf("the output of the confirmed step is %s", got.Steps[0].Output)
+	}
 	if got.Steps[0].Unconfirmed || !got.FinishedAt.Equal(*finished) {
 		t.Errorf("after the confirmation: unconfirmed %v, finished %v, want false and %v", got.Steps[0].Unconfirmed, got.FinishedAt, finished)
 	}

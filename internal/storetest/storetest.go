@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -46,6 +47,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Database) {
 	}{
 		{"Ledger", ledgerTests},
 		{"Automations", automationTests},
+		{"Change", changeTests},
 		{"Admission", admissionTests},
 		{"Runs", runTests},
 		{"Steps", stepTests},
@@ -276,11 +278,11 @@ func (f *fixture) read(t *testing.T, r automation.Run) automation.Run {
 
 // statuses returns the status of a run and of its steps in one line.
 func statuses(r automation.Run) string {
-	line := string(r.Status) + ":"
+	words := []string{string(r.Status) + ":"}
 	for _, step := range r.Steps {
-		line += " " + string(step.Status)
+		words = append(words, string(step.Status))
 	}
-	return line
+	return strings.Join(words, " ")
 }
 
 func wantStatuses(t *testing.T, r automation.Run, want string) {

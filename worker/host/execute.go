@@ -186,10 +186,15 @@ func (h *Host) start(a *attempt, s *step, answer automation.BeginAnswer, slot *s
 	}
 	s.mu.Lock()
 	earlier := s.exec
-	if earlier != nil {
+	stale := s.stale(answer.Execution)
+	if earlier != nil && !stale {
 		h.endExecution(earlier, machine.EndCancelled)
 	}
 	s.mu.Unlock()
+	if stale {
+		h.log.Info("An execution that is no longer wanted was discarded.", "step", s.ref.Key(), "execution", answer.Execution)
+		return nil, nil
+	}
 	if earlier != nil {
 		select {
 		case <-earlier.done:

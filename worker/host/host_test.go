@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -521,18 +522,118 @@ func TestProgramSlotsAreKeptByDetachedPrograms(t *testing.T) {
 	one, two := w.gated("one"), w.sh("two", "true")
 	w.start(func(o *host.Options) { o.Concurrency = 1 })
 	first := w.attempt(one)
-	w.running("one", 1)
+	pid := w.running("one", 1)
 	first.answerBeats(serviceerror.NewNotFound("gone"))
 	first.wait()
+	w.ledger.intercept(func(rw http.ResponseWriter, r *http.Request, serve http.HandlerFunc) {
+		serve(rw, r)
+		if len(w.ledger.beginsOf(two)) > 0 && alive(pid) {
+			t.Error("the second step began although its slot was taken")
+		}
+	})
 	other := w.attempt(two)
 	held := w.attempt(one) // needs no slot
-	w.ledger.await("the begin of the held step", func() bool { return len(w.ledger.begins) == 2 })
-	if n := len(w.ledger.beginsOf(two)); n != 0 || !other.pending() {
-		t.Fatalf("the second step began although its slot was taken")
-	}
+	w.ledger.await("the begin of the held step", func() bool {
+		return len(w.ledger.begins) > 1 && w.ledger.begins[len(w.ledger.begins)-1].StepRef == one
+	})
 	w.open("one")
 	held.completed()
 	other.completed()
+}
+
+// The ledger has gone on to a later execution: the result of the earlier one does not count, and the step is
+// executed under a new number.
+func TestResultThatDoesNotCountIsFollowedByAnotherBegin(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ref := w.gated("overtaken")
+	w.start()
+	a := w.attempt(ref)
+	w.running("overtaken", 1)
+	w.ledger.change(ref.RunID, func(r *automation.Run) { r.Step(ref.StepID).Attempt = 5 })
+	w.open("overtaken")
+	w.running("overtaken", 2)
+	w.open("overtaken")
+	a.completed()
+	if step := w.ledger.step(ref); step.Attempt != 6 {
+		t.Errorf("execution %d", step.Attempt)
+	}
+}
+
+// The ledger wants an execution although the machine holds an earlier one: two never run at once.
+func TestEarlierProgramIsGoneBeforeTheNextStarts(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ref := w.gated("double")
+	w.start()
+	first := w.attempt(ref)
+	pid := w.running("double", 1)
+	w.ledger.intercept(func(rw http.ResponseWriter, r *http.Request, serve http.HandlerFunc) {
+		if r.URL.Path != "/v1/machine/steps/begin" {
+			serve(rw, r)
+			return
+		}
+		w.ledger.mu.Lock()
+		defer w.ledger.mu.Unlock()
+		step := w.ledger.steps[ref]
+		w.ledger.runs[ref.RunID].Step(ref.StepID).Attempt = 7
+		writeJSON(rw, http.StatusOK, automation.BeginAnswer{Decision: automation.BeginRun, Execution: 7, Step: &step})
+	})
+	second := w.attempt(ref)
+	w.running("double", 2)
+	if alive(pid) {
+		t.Error("the earlier program is alive")
+	}
+	w.ledger.up()
+	w.open("double")
+	first.completed()
+	second.completed()
+}
+
+// The end names a later execution than the one that runs, whose begin was answered to nobody.
+func TestEndOfALaterExecutionEndsTheEarlierProgram(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ref := w.gated("behind")
+	w.start()
+	w.ledger.connected()
+	w.attempt(ref)
+	pid := w.running("behind", 1)
+	w.ledger.change(ref.RunID, func(r *automation.Run) { r.Step(ref.StepID).Attempt = 9 })
+	w.ledger.cancel(ref.RunID)
+	w.ledger.awaitStatus(ref, automation.StepCancelled)
+	if alive(pid) {
+		t.Error("confirmed while the earlier program is alive")
+	}
+}
+
+func TestHelloEndsAndForgetsWhatDoesNotCount(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	runs, over := w.gated("runs"), w.gated("over")
+	running := w.start()
+	w.ledger.connected()
+	w.attempt(runs)
+	w.attempt(over)
+	pid := w.running("runs", 1)
+	w.ledger.intercept(func(rw http.ResponseWriter, r *http.Request, serve http.HandlerFunc) {
+		if r.URL.Path != "/v1/machine/hello" && r.URL.Path != "/v1/machine/events" {
+			panic(http.ErrAbortHandler)
+		}
+		serve(rw, r)
+	})
+	w.open("over")
+	w.eventually("a result to be held", func() bool {
+		return slices.ContainsFunc(running.Status().Held, func(h automation.Held) bool { return h.State == automation.HeldFinished })
+	})
+	for _, ref := range []automation.StepRef{runs, over} {
+		w.ledger.change(ref.RunID, func(r *automation.Run) { r.Step(ref.StepID).Attempt = 5 })
+	}
+	w.ledger.server.CloseClientConnections()
+	w.eventually("the program to be ended", func() bool { return !alive(pid) })
+	w.eventually("the result to be forgotten", func() bool {
+		return !slices.ContainsFunc(running.Status().Held, func(h automation.Held) bool { return h.StepRef == over })
+	})
 }
 
 func TestReconnectAppliesWhatTheLedgerSays(t *testing.T) {

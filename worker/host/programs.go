@@ -52,7 +52,7 @@ func (h *Host) release(s *step) {
 func (h *Host) launch(s *step, n int64, concrete automation.ConcreteStep) (*execution, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n <= s.record.Tombstone || n <= s.seen {
+	if s.stale(n) {
 		h.log.Info("An execution that is no longer wanted was discarded.", "step", s.ref.Key(), "execution", n)
 		return nil, false
 	}

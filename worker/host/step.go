@@ -77,9 +77,14 @@ func (s *step) adopt(r record) {
 	if r.AcknowledgedAt != nil && !result.Outcome.Final() {
 		return
 	}
+	s.seen = r.Execution
 	s.exec = ended(r.Execution, result)
 	s.exec.acked = r.AcknowledgedAt != nil
 }
+
+// stale reports whether execution n must not start any more: the ledger has ended it, or has named a higher
+// one since. The caller has s.mu.
+func (s *step) stale(n int64) bool { return n <= s.record.Tombstone || n <= s.seen }
 
 // held returns what the machine holds of the step, or nil. The caller has s.mu.
 func (s *step) held() *automation.Held {

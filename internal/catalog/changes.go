@@ -1,0 +1,243 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/strictjson"
+)
+
+// cancelBatch is how many runs of a deleted automation are cancelled in one look.
+const cancelBatch = 100
+
+// UpdateInput changes an automation. An absent member keeps what is there, null means default.
+type UpdateInput struct {
+	AutomationID    string                                          `json:"automation_id" strict:"required" doc:"the id of the automation"`
+	ExpectedVersion *int64                                          `json:"expected_version,omitempty" doc:"refuse the change when the automation is at another version"`
+	Name            *automation.NameText                            `json:"name,omitempty" doc:"what people call it, 1 to 200 characters"`
+	Description     strictjson.Optional[automation.DescriptionText] `json:"description,omitzero" doc:"at most 4000 characters; null: empty"`
+	Enabled         strictjson.Optional[bool]                       `json:"enabled,omitzero" doc:"whether runs may be admitted; null: true"`
+	MachineID       strictjson.Optional[automation.MachineRef]      `json:"machine_id,omitzero" doc:"the machine that executes it; null: as for create"`
+	Workflow        strictjson.Optional[automation.WorkflowInput]   `json:"workflow,omitzero" doc:"script and compiled, replaced together; null: an empty draft"`
+	Schedules       *TriggerChanges                                 `json:"schedules,omitempty" doc:"must change nothing in this version"`
+	Webhooks        *TriggerChanges                                 `json:"webhooks,omitempty" doc:"must change nothing in this version"`
+
+	warnings []automation.Violation
+}
+
+// TriggerChanges are changes of an automation's triggers.
+type TriggerChanges struct {
+	Add    automation.NoTriggers `json:"add" doc:"new triggers"`
+	Update automation.NoTriggers `json:"update" doc:"changed triggers, by id"`
+	Remove automation.NoTriggers `json:"remove" doc:"ids of triggers to remove"`
+}
+
+func decodeUpdate(input []byte) (UpdateInput, error) {
+	var in UpdateInput
+	refused, warnings := strictjson.Decode(input, &in)
+	v := violations(refused)
+	v.id("automation_id", in.AutomationID)
+	v.version(in.ExpectedVersion)
+	if len(v) > 0 {
+		return in, automation.Invalid(v...)
+	}
+	in.warnings = warnings
+	return in, nil
+}
+
+func (v *violations) version(expected *int64) {
+	if expected != nil && *expected < 1 {
+		v.add("expected_version", "must be 1 or more")
+	}
+}
+
+// apply makes the change to a definition; machineID is what a null machine means.
+func (in UpdateInput) apply(d *automation.Definition, machineID string) {
+	if in.Name != nil {
+		d.Name = string(*in.Name)
+	}
+	if in.Description.Present {
+		d.Description = string(in.Description.Value)
+	}
+	if in.Enabled.Present {
+		d.Enabled = in.Enabled.Null || in.Enabled.Value
+	}
+	if in.MachineID.Present {
+		d.MachineID = string(in.MachineID.Value)
+		if in.MachineID.Null {
+			d.MachineID = machineID
+		}
+	}
+	if in.Workflow.Present {
+		d.Workflow = in.Workflow.Value.Workflow()
+	}
+}
+
+func update(ctx context.Context, s *Service, p Principal, in UpdateInput) (AutomationResult, error) {
+	machineID := ""
+	if in.MachineID.Null {
+		var err error
+		if machineID, err = s.defaultMachine(ctx, p); err != nil {
+			return AutomationResult{}, machineMember(err)
+		}
+	}
+	changed, err := s.Ledger.UpdateAutomation(ctx, p.OwnerID, in.AutomationID, orZero(in.ExpectedVersion),
+		func(d *automation.Definition) error {
+			in.apply(d, machineID)
+			return nil
+		})
+	if err != nil {
+		return AutomationResult{}, machineMember(err)
+	}
+	result := present(changed)
+	result.Warnings = in.warnings
+	return result, nil
+}
+
+// machineMember names the machine of a definition as this command's input does.
+func machineMember(err error) error {
+	var refusal *automation.Error
+	if !errors.As(err, &refusal) || refusal.Code != automation.CodeValidationFailed {
+		return err
+	}
+	renamed := slices.Clone(refusal.Details)
+	for i := range renamed {
+		if renamed[i].Path == "machineId" {
+			renamed[i].Path = "machine_id"
+		}
+	}
+	return automation.Invalid(renamed...)
+}
+
+func orZero(n *int64) int64 {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
+// DeleteInput names an automation to delete.
+type DeleteInput struct {
+	AutomationID    string `json:"automation_id" strict:"required" doc:"the id of the automation"`
+	ExpectedVersion *int64 `json:"expected_version,omitempty" doc:"refuse when the automation is at another version"`
+	CancelRuns      bool   `json:"cancel_runs,omitempty" doc:"also cancel its unfinished runs; default false: they go on"`
+}
+
+func (in DeleteInput) violations() []automation.Violation {
+	var v violations
+	v.id("automation_id", in.AutomationID)
+	v.version(in.ExpectedVersion)
+	return v
+}
+
+// DeleteResult says what was deleted and how many of its runs are unfinished.
+type DeleteResult struct {
+	AutomationID   string `json:"automation_id"`
+	Deleted        bool   `json:"deleted"`
+	UnfinishedRuns int    `json:"unfinished_runs"`
+}
+
+func remove(ctx context.Context, s *Service, p Principal, in DeleteInput) (DeleteResult, error) {
+	if err := s.Ledger.DeleteAutomation(ctx, p.OwnerID, in.AutomationID, orZero(in.ExpectedVersion)); err != nil {
+		return DeleteResult{}, err
+	}
+	// The automation is gone: what follows must not be left half-done because the caller left.
+	ctx = context.WithoutCancel(ctx)
+	if in.CancelRuns {
+		if err := s.cancelAll(ctx, p, in.AutomationID); err != nil {
+			return DeleteResult{}, err
+		}
+	}
+	_, unfinished, err := s.Ledger.UnfinishedRuns(ctx, p.OwnerID, in.AutomationID, 1)
+	if err != nil {
+		return DeleteResult{}, err
+	}
+	return DeleteResult{AutomationID: in.AutomationID, Deleted: true, UnfinishedRuns: unfinished}, nil
+}
+
+// cancelAll records a cancel of every unfinished run of an automation that admits no more. Runs whose cancel is
+// recorded already stay unfinished until their machine confirms; a look that finds no other one ends it.
+func (s *Service) cancelAll(ctx context.Context, p Principal, automationID string) error {
+	asked := map[string]bool{}
+	for {
+		ids, _, err := s.Ledger.UnfinishedRuns(ctx, p.OwnerID, automationID, len(asked)+cancelBatch)
+		if err != nil {
+			return err
+		}
+		before := len(asked)
+		for _, id := range ids {
+			if asked[id] {
+				continue
+			}
+			asked[id] = true
+			cancelled, err := s.Ledger.RequestCancel(ctx, p.OwnerID, id, "its automation was deleted", false)
+			if automation.CodeOf(err) == automation.CodeAlreadyFinished {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			s.Engine.Cancelled(cancelled.Run, cancelled.Begun)
+		}
+		if len(asked) == before {
+			return nil
+		}
+	}
+}
+
+// MachinesInput selects machines.
+type MachinesInput struct {
+	Limit  *int   `json:"limit,omitempty" doc:"at most this many, 1 to 200; default 50"`
+	Cursor string `json:"cursor,omitempty" doc:"next_cursor of the page before"`
+}
+
+func (in MachinesInput) violations() []automation.Violation {
+	var v violations
+	v.limit("limit", in.Limit)
+	return v
+}
+
+// MachineResult is a machine as commands return it.
+type MachineResult struct {
+	ID           string            `json:"id"`
+	Name         string            `json:"name"`
+	State        string            `json:"state"`
+	Online       bool              `json:"online"`
+	LastSeenAt   *time.Time        `json:"lastSeenAt,omitempty"`
+	RunningSteps int               `json:"runningSteps"`
+	PendingRuns  int               `json:"pendingRuns"`
+	Concurrency  int               `json:"concurrency"`
+	Version      string            `json:"version"`
+	Platform     string            `json:"platform"`
+	Labels       map[string]string `json:"labels"`
+	CreatedAt    time.Time         `json:"createdAt"`
+}
+
+// MachinesResult is a page of machines.
+type MachinesResult struct {
+	Machines   []MachineResult `json:"machines"`
+	NextCursor string          `json:"next_cursor,omitempty"`
+}
+
+func machines(ctx context.Context, s *Service, p Principal, in MachinesInput) (MachinesResult, error) {
+	page, next, err := s.Ledger.Machines(ctx, p.OwnerID, pageSize(in.Limit), in.Cursor)
+	if err != nil {
+		return MachinesResult{}, err
+	}
+	result := MachinesResult{Machines: make([]MachineResult, 0, len(page)), NextCursor: next}
+	for _, m := range page {
+		labels := m.Labels
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		result.Machines = append(result.Machines, MachineResult{
+			ID: m.ID, Name: m.Name, State: string(m.State), Online: m.Online(s.Now()), LastSeenAt: m.LastSeenAt,
+			RunningSteps: m.RunningSteps, PendingRuns: m.PendingRuns, Concurrency: m.Concurrency,
+			Version: m.Version, Platform: m.Platform, Labels: labels, CreatedAt: m.CreatedAt,
+		})
+	}
+	return result, nil
+}
