@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,7 @@ import (
 	"github.com/errandhq/errand/internal/config"
 	"github.com/errandhq/errand/internal/embedded"
 	"github.com/errandhq/errand/internal/engine"
+	"github.com/errandhq/errand/internal/fileutil"
 	"github.com/errandhq/errand/internal/gateway"
 	"github.com/errandhq/errand/internal/identity"
 	"github.com/errandhq/errand/internal/lockfile"
@@ -146,6 +148,24 @@ func (a *App) prepareDataDir(context.Context) error {
 	return err
 }
 
+// serverID names this server in leases. It stays the same over restarts: the lock of the data directory proves
+// that an earlier process of that name is gone, so its leases need not run out first.
+func (a *App) serverID() (string, error) {
+	path := filepath.Join(a.settings.DataDir, "server.id")
+	content, err := os.ReadFile(path)
+	if err == nil && len(content) > 0 {
+		return strings.TrimSpace(string(content)), nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", fmt.Errorf("reading the name of this server: %w", err)
+	}
+	id := a.newID()
+	if err := fileutil.WriteFile(path, []byte(id+"\n")); err != nil {
+		return "", fmt.Errorf("naming this server: %w", err)
+	}
+	return id, nil
+}
+
 // openStorage opens the ledger and starts Temporal side by side, since each takes a while.
 func (a *App) openStorage(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
@@ -249,7 +269,11 @@ func (a *App) prepareIdentity(context.Context) error {
 
 // startWorkflows starts what carries runs, now or, while an external Temporal does not answer, as soon as it does.
 func (a *App) startWorkflows(background context.Context) error {
-	a.starter = engine.NewStarter(a.engine, a.ledger, a.newID(), engine.StartEvery, a.logger.With("component", "starter"))
+	holder, err := a.serverID()
+	if err != nil {
+		return err
+	}
+	a.starter = engine.NewStarter(a.engine, a.ledger, holder, engine.StartEvery, a.logger.With("component", "starter"))
 	if a.engine.ID() != "" {
 		return a.runWorkflows(background)
 	}
