@@ -50,6 +50,8 @@ type Options struct {
 	InstallationID, Namespace string
 	// AllowedHosts are the values of the Host header that are served.
 	AllowedHosts []string
+	// TemporalUI serves /temporal and everything below it, and authenticates on its own. Without it there is nothing.
+	TemporalUI http.Handler
 	// Ready reports why the control plane cannot serve, or nil.
 	Ready   func(ctx context.Context) error
 	Version string
@@ -106,6 +108,11 @@ func (a *API) routes() http.Handler {
 	router.GET("/openapi.json", a.requireUser, func(c *gin.Context) {
 		c.Data(http.StatusOK, "application/json", a.openapi)
 	})
+
+	if a.TemporalUI != nil {
+		router.Any("/temporal", gin.WrapH(a.TemporalUI))
+		router.Any("/temporal/*below", gin.WrapH(a.TemporalUI))
+	}
 
 	user := router.Group("/v1", limitBody, a.requireUser)
 	for _, command := range catalog.Commands() {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -516,5 +517,55 @@ func TestOptionsAreRequired(t *testing.T) {
 	}
 	if _, err := machine.New(machine.Options{Environ: []string{}}); err == nil {
 		t.Error("a runner without actions was made")
+	}
+}
+
+func TestSearchPath(t *testing.T) {
+	t.Parallel()
+	own := []string{"PATH=/own", "SHLVL=1", "INVOCATION_ID=x"}
+	if got, err := machine.SearchPath("", own); got != "/own" || err != nil {
+		t.Errorf("in a terminal: %q, %v", got, err)
+	}
+	service := []string{"PATH=/nosuch/own:" + os.Getenv("PATH"), "INVOCATION_ID=x"}
+	if got, err := machine.SearchPath("/configured", service); got != "/configured" || err != nil {
+		t.Errorf("configured: %q, %v", got, err)
+	}
+	got, err := machine.SearchPath("", service)
+	if err != nil {
+		t.Fatal(err)
+	}
+	entries := filepath.SplitList(got)
+	if !slices.Contains(entries, "/nosuch/own") || len(entries) < 2 {
+		t.Errorf("as a service: %q", got)
+	}
+	seen := map[string]bool{}
+	for _, entry := range entries {
+		if seen[entry] {
+			t.Errorf("as a service: %s twice in %q", entry, got)
+		}
+		seen[entry] = true
+	}
+}
+
+func TestPathOfTheMachineIsSearchedAndShown(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	writeFile(t, filepath.Join(dir, "tool"), "#!/bin/sh\necho \"$PATH\"\n", 0o755)
+	r := runner(t, func(o *machine.Options) { o.Path = dir })
+	if p := processResult(t, r.Start(command(t, "tool")).Wait()); p.Stdout != dir+"\n" {
+		t.Errorf("stdout %q, stderr %q", p.Stdout, p.Stderr)
+	}
+	failedWith(t, r.Start(command(t, "nosuch")).Wait(), automation.StepErrCommandNotFound, "nosuch", dir)
+}
+
+// A daemon leaves the session and the group of its step, but not the step.
+func TestDaemonOfAStepIsEnded(t *testing.T) {
+	t.Parallel()
+	step := command(t, "sh", "-c", "setsid sh -c 'echo $$ >pid; exec sleep 600' & while [ ! -s pid ]; do sleep 0.01; done")
+	if p := completed(t, step); p.Leftovers != 1 {
+		t.Errorf("leftovers %d", p.Leftovers)
+	}
+	if n, err := runner(t, nil).EndLeftover(automation.StepRef{RunID: step.RunID, StepID: step.StepID}, nil); n != 0 || err != nil {
+		t.Errorf("%d processes were alive, %v", n, err)
 	}
 }

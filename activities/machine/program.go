@@ -35,6 +35,8 @@ func (r *Runner) startProcess(step automation.ConcreteStep) Execution {
 		Timeout:        timeoutOf(step),
 		Grace:          r.grace,
 		MaxOutputBytes: int(limit),
+		Marker:         KeyVariable + "=" + step.IdempotencyKey(),
+		Cgroups:        r.cgroups,
 		KeepLeftovers:  step.Leftovers == automation.LeftoversKeep,
 	})
 	if startErr != nil {

@@ -27,6 +27,10 @@ type Options struct {
 	// Environ is the environment of the worker, as [os.Environ] returns it. Programs inherit it without what
 	// is ours and without what describes the worker as a service.
 	Environ []string
+	// Path replaces the PATH of Environ; empty keeps it. See [SearchPath].
+	Path string
+	// Cgroups is where each program gets a control group of its own; nil means that it gets none.
+	Cgroups *process.Cgroups
 	// Home returns the home directory of the machine's user, where a step without cwd runs; nil means the
 	// directory in the operating system's user database.
 	Home func() (string, error)
@@ -42,6 +46,7 @@ type Runner struct {
 	environ []string
 	home    func() (string, error)
 	grace   time.Duration
+	cgroups *process.Cgroups
 	log     *slog.Logger
 }
 
@@ -52,6 +57,10 @@ func New(o Options) (*Runner, error) {
 	}
 	r := &Runner{
 		actions: o.Actions, environ: process.BaseEnvironment(o.Environ), home: o.Home, grace: o.Grace, log: o.Logger,
+		cgroups: o.Cgroups,
+	}
+	if o.Path != "" {
+		r.environ = process.WithVariables(r.environ, "PATH="+o.Path)
 	}
 	if r.home == nil {
 		r.home = func() (string, error) { return homeDirectory(o.Environ) }
@@ -106,20 +115,12 @@ func (r *Runner) Start(step automation.ConcreteStep) Execution {
 	return ended(failure(automation.StepErrSpawnFailed, "this worker does not know steps of kind %q; a newer one may", step.Kind))
 }
 
-// EndLeftover ends what is left of an execution of a step whose worker died: the group of its process, when
+// EndLeftover ends what is left of an execution of a step whose worker died: the tree of its process, when
 // that is known, and every other process that was started with the step's key in its environment. It blocks
 // until nothing is left, for as long as the grace period and some more, and returns how many processes it
 // found. After an error some of them may be alive.
 func (r *Runner) EndLeftover(ref automation.StepRef, known *process.Info) (int, error) {
-	found := 0
-	var errs []error
-	if known != nil {
-		n, err := process.KillLeftover(*known, r.grace)
-		found += n
-		errs = append(errs, err)
-	}
-	n, err := process.KillMarked(KeyVariable+"="+ref.Key(), r.grace)
-	return found + n, errors.Join(append(errs, err)...)
+	return process.KillLeftover(known, KeyVariable+"="+ref.Key(), r.grace)
 }
 
 // endedExecution is an execution that has ended before it had a program.

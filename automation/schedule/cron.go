@@ -70,9 +70,7 @@ func (p *cronParser) parse(text string) table {
 		p.refuse("is %d bytes; an expression may have %d", len(text), maxCronBytes)
 		return table{}
 	}
-	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool {
-		return r != ' ' && r != '\t' && !unicode.IsGraphic(r) || r != ' ' && unicode.IsSpace(r) && r != '\t'
-	}) {
+	if !utf8.ValidString(text) || strings.ContainsFunc(text, unseen) {
 		p.refuse("has a character that cannot be seen, in %q; separate the fields by spaces", text)
 		return table{}
 	}
@@ -84,11 +82,19 @@ func (p *cronParser) parse(text string) table {
 		}
 		text = full
 	}
-	fields := strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == '\t' })
+	fields := strings.FieldsFunc(text, separates)
 	if !p.checkFields(fields) {
 		return table{}
 	}
 	return p.table(fields)
+}
+
+// separates reports whether r stands between fields.
+func separates(r rune) bool { return r == ' ' || r == '\t' }
+
+// unseen reports whether r is a character that looks like a space, or like nothing, and does not separate fields.
+func unseen(r rune) bool {
+	return !separates(r) && (unicode.IsSpace(r) || !unicode.IsGraphic(r))
 }
 
 // nickname says what to write instead of one that is not known.
@@ -159,17 +165,17 @@ func (p *cronParser) table(fields []string) table {
 		fixed:       !star(0) && !star(1),
 	}
 	t.minutes = p.field(minuteField, fields[0], nil)
-	t.hours = uint32(p.field(hourField, fields[1], nil))
-	t.days = uint32(p.field(dayField, fields[2], func(item string) bool { return p.lastDay(item, &t) }))
-	t.months = uint16(p.field(monthField, fields[3], nil))
+	t.hours = p.field(hourField, fields[1], nil)
+	t.days = p.field(dayField, fields[2], func(item string) bool { return p.lastDay(item, &t) })
+	t.months = p.field(monthField, fields[3], nil)
 	weekdays := p.field(weekdayField, fields[4], func(item string) bool { return p.weekdayOfMonth(item, &t) })
 	t.weekdays = foldSunday(weekdays)
 	return t
 }
 
 // foldSunday makes 7 another name of 0.
-func foldSunday(weekdays uint64) uint8 {
-	return uint8(weekdays&allWeekdays | weekdays>>7&1)
+func foldSunday(weekdays uint64) uint64 {
+	return weekdays&allWeekdays | weekdays>>7&1
 }
 
 // field reads a list of items. special reads what only this field knows, and returns false for anything else.
@@ -286,7 +292,7 @@ func (p *cronParser) step(kind fieldKind, item, step string) (int, bool) {
 	switch {
 	case !digits(step):
 		p.refuse("the %s %q is malformed; a step is one number, such as */5", kind.name, item)
-	case err != nil || by > kind.max*100:
+	case err != nil:
 		p.refuse("the %s %q has too large a step; the field goes from %d to %d", kind.name, item, kind.min, kind.max)
 	case by == 0:
 		p.refuse("the %s %q has the step 0; a step is at least 1", kind.name, item)
@@ -391,7 +397,7 @@ func (p *cronParser) uneven(kind fieldKind, item string, values []int, by, high 
 	}
 }
 
-// bothDays reports whether either of the two day fields suffices.
+// eitherDay reports whether a match of one of the two day fields suffices.
 func (t *table) eitherDay() bool { return !t.starDay && !t.starWeekday }
 
 // values returns the positions of the bits that are set.

@@ -9,15 +9,15 @@ import (
 // seconds as if the local clock were UTC's.
 type table struct {
 	minutes uint64 // bit 0 to 59
-	hours   uint32 // bit 0 to 23
-	months  uint16 // bit 1 to 12
+	hours   uint64 // bit 0 to 23
+	months  uint64 // bit 1 to 12
 
-	days    uint32 // bit 1 to 31
+	days    uint64 // bit 1 to 31
 	lastDay bool   // the last day of the month, beside days
 
-	weekdays uint8    // bit 0 (Sunday) to 6, every one in the month
-	nth      [6]uint8 // nth[n]: the weekdays whose nth in the month is meant, n from 1 to 5
-	last     uint8    // the weekdays whose last in the month is meant
+	weekdays uint64    // bit 0 (Sunday) to 6, every one in the month
+	nth      [6]uint64 // nth[n]: the weekdays whose nth in the month is meant, n from 1 to 5
+	last     uint64    // the weekdays whose last in the month is meant
 
 	// starDay and starWeekday are set when the field begins with *: then a day must match both fields.
 	starDay, starWeekday bool
@@ -38,8 +38,8 @@ const (
 
 // daysIn returns the matching days of a month, bit 1 to 31. first is the number of its first day since 1970-01-01,
 // length how many it has.
-func (t *table) daysIn(first int64, length int) uint32 {
-	month := uint32(1)<<(length+1) - 2
+func (t *table) daysIn(first int64, length int) uint64 {
+	month := uint64(1)<<(length+1) - 2
 	days := t.days & month
 	if t.lastDay {
 		days |= 1 << length
@@ -55,15 +55,15 @@ func (t *table) daysIn(first int64, length int) uint32 {
 }
 
 // weekdaysIn returns the days of a month that the day of week selects.
-func (t *table) weekdaysIn(first int64, length int) uint32 {
+func (t *table) weekdaysIn(first int64, length int) uint64 {
 	const everySeven = 1 | 1<<7 | 1<<14 | 1<<21 | 1<<28
-	month := uint32(1)<<(length+1) - 2
+	month := uint64(1)<<(length+1) - 2
 	weekday := int(floorMod(first+int64(time.Thursday), 7)) // of the first day
-	var days uint32
+	var days uint64
 	for w := range 7 {
-		bit := uint8(1) << w
+		bit := uint64(1) << w
 		firstOf := 1 + (w-weekday+7)%7
-		each := uint32(everySeven) << firstOf & month
+		each := uint64(everySeven) << firstOf & month
 		if t.weekdays&bit != 0 {
 			days |= each
 		}
@@ -73,7 +73,7 @@ func (t *table) weekdaysIn(first int64, length int) uint32 {
 			}
 		}
 		if t.last&bit != 0 {
-			days |= 1 << (bits.Len32(each) - 1)
+			days |= 1 << (bits.Len64(each) - 1)
 		}
 	}
 	return days
@@ -123,7 +123,7 @@ func (t *table) next(from int64) (int64, bool) {
 		if t.months&(1<<m.number) != 0 {
 			if days := t.daysIn(m.first, m.length) >> above << above; days != 0 {
 				at, _ := t.timeFrom(0)
-				day := m.first + int64(bits.TrailingZeros32(days)) - 1
+				day := m.first + int64(bits.TrailingZeros64(days)) - 1
 				return (day*dayMinutes + int64(at)) * minuteSeconds, true
 			}
 		}
@@ -160,7 +160,7 @@ func (t *table) timeFrom(minute int) (int, bool) {
 	if later == 0 {
 		return 0, false
 	}
-	return bits.TrailingZeros32(later)*60 + bits.TrailingZeros64(t.minutes), true
+	return bits.TrailingZeros64(later)*60 + bits.TrailingZeros64(t.minutes), true
 }
 
 // count returns how many matches there are from the local time from to before the local time to.
@@ -170,7 +170,7 @@ func (t *table) count(from, to int64) int64 {
 		return 0
 	}
 	firstDay, lastDay := floorDiv(first, dayMinutes), floorDiv(last, dayMinutes)
-	perDay := int64(bits.OnesCount64(t.minutes)) * int64(bits.OnesCount32(t.hours))
+	perDay := int64(bits.OnesCount64(t.minutes)) * int64(bits.OnesCount64(t.hours))
 	n := t.countDays(firstDay, lastDay) * perDay
 	// The first day is counted whole, the last one not at all.
 	n -= t.countDays(firstDay, firstDay+1) * t.timesBefore(first-firstDay*dayMinutes)
@@ -196,7 +196,7 @@ func (t *table) countDays(first, last int64) int64 {
 		if until := last - m.first; until < int64(m.length) {
 			days &= 1<<(until+1) - 1
 		}
-		n += int64(bits.OnesCount32(days))
+		n += int64(bits.OnesCount64(days))
 	}
 	return n
 }
@@ -204,7 +204,7 @@ func (t *table) countDays(first, last int64) int64 {
 // timesBefore returns how many times of day match before the minute of the day.
 func (t *table) timesBefore(minute int64) int64 {
 	hour := minute / 60
-	n := bits.OnesCount32(t.hours&(1<<hour-1)) * bits.OnesCount64(t.minutes)
+	n := bits.OnesCount64(t.hours&(1<<hour-1)) * bits.OnesCount64(t.minutes)
 	if t.hours&(1<<hour) != 0 {
 		n += bits.OnesCount64(t.minutes & (1<<(minute%60) - 1))
 	}

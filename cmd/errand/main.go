@@ -1,4 +1,5 @@
-// Command errand is the command line and the machine worker of Errand.
+// Command errand is the command line of Errand, for people and programs, and the worker that executes steps on
+// a machine.
 package main
 
 import (

@@ -1,4 +1,5 @@
-// Command errandd is the control plane of Errand.
+// Command errandd is the control plane of Errand: API, admission, ledger and workflows. Started without any
+// setting it needs no other service and serves the machine that it runs on.
 package main
 
 import (

@@ -316,13 +316,17 @@ func (a *App) serve(background context.Context) error {
 	if a.gateway, err = a.newGateway(); err != nil {
 		return err
 	}
+	temporalUI, err := a.temporalUI()
+	if err != nil {
+		return err
+	}
 	a.api, err = api.New(api.Options{
 		Service: &catalog.Service{
 			Ledger: a.ledger, Engine: engineSide{a}, Changes: a.changes, Now: a.now,
 		},
 		Users: runtimeUsers{a}, Machines: machines{a}, Ledger: a.ledger,
 		InstallationID: a.install.ID, Namespace: a.engine.Namespace(),
-		AllowedHosts: a.allowedHosts(), Ready: a.ready,
+		AllowedHosts: a.allowedHosts(), TemporalUI: temporalUI, Ready: a.ready,
 		Version: buildinfo.Version(), Now: a.now, NewID: a.newID, Logger: a.logger.With("component", "api"),
 	})
 	if err != nil {

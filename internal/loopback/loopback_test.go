@@ -248,7 +248,7 @@ func TestFileSaysWhereTheRouteIs(t *testing.T) {
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("worker.json after the stop: %v", err)
 	}
-	if response, err := http.Get(s.URL()); err == nil { //nolint:noctx // nothing answers any more
+	if response, err := http.Get(s.URL()); err == nil {
 		_ = response.Body.Close()
 		t.Error("the route still answers")
 	}

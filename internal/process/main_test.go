@@ -118,6 +118,12 @@ func run(t *testing.T, s process.Spec) process.Result {
 	return start(t, s).Wait()
 }
 
+// killLeftover ends what is left of a process, as a later worker would.
+func killLeftover(p *process.Process, grace time.Duration) (int, error) {
+	info := p.Info()
+	return process.KillLeftover(&info, "", grace)
+}
+
 // eventually waits for a condition, long enough for a machine that is busy with other tests.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()

@@ -46,6 +46,50 @@ func startTimeOf(info *unix.KinfoProc) string {
 	return fmt.Sprintf("%s/%d.%06d", BootID(), at.Sec, at.Usec)
 }
 
+// member is a live process of a tree.
+type member struct {
+	pid, group int
+}
+
+// tree is the session that a main process leads, with every group in it.
+type tree struct {
+	id int // of the session, of its first group and of the main process
+}
+
+// openTree returns the tree that a process just started by us leads, and what identifies it.
+func openTree(proc *os.Process, _ Spec, _ *cgroup) (*tree, Info) {
+	return &tree{id: proc.Pid}, Info{PID: proc.Pid, PGID: proc.Pid, StartTime: startTime(proc.Pid)}
+}
+
+// count returns how many processes of the tree are alive; those that only wait to be reaped are not.
+func (t *tree) count() int { return len(t.members()) }
+
+// terminate asks every process to end, and wakes the suspended ones, which would not see the request.
+func (t *tree) terminate() { t.signal(syscall.SIGTERM, syscall.SIGCONT) }
+
+func (t *tree) kill() { t.signal(syscall.SIGKILL) }
+
+// signal reaches the main group atomically, so that nothing in it can fork away from it, and then each
+// process of the session that has moved to a group of its own (job control).
+func (t *tree) signal(signals ...syscall.Signal) {
+	if t.id <= 1 {
+		return // 0 and -1 would mean our own group and everyone
+	}
+	for _, sig := range signals {
+		_ = syscall.Kill(-t.id, sig)
+	}
+	for _, m := range t.members() {
+		if m.group == t.id {
+			continue
+		}
+		for _, sig := range signals {
+			t.signalMember(m.pid, sig)
+		}
+	}
+}
+
+func (t *tree) close() {}
+
 // members returns the live processes of the main group. The system has no list by session.
 func (t *tree) members() []member {
 	infos, err := unix.SysctlKinfoProcSlice("kern.proc.pgrp", t.id)
@@ -64,8 +108,13 @@ func (t *tree) members() []member {
 func (t *tree) signalMember(pid int, sig syscall.Signal) { _ = syscall.Kill(pid, sig) }
 
 // findTree returns the tree of an earlier process of ours if it can only be that: same boot, and its number
-// not taken by a process that started at another time.
-func findTree(info Info) (*tree, bool) {
+// not taken by a process that started at another time. The environment of other processes is not shown
+// reliably here, so a marker finds nothing.
+func findTree(known *Info, _ string) (*tree, bool) {
+	if known == nil {
+		return nil, false
+	}
+	info := *known
 	boot, _, ok := strings.Cut(info.StartTime, "/")
 	if !ok || boot != BootID() || info.PGID <= 1 || info.PID != info.PGID {
 		return nil, false

@@ -140,7 +140,7 @@ func killedWorker(t *testing.T, script string) process.Info {
 	if err := json.Unmarshal(line, &info); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _, _ = process.KillLeftover(info, 0) })
+	t.Cleanup(func() { _, _ = process.KillLeftover(&info, "", 0) })
 	if err := worker.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -165,11 +165,11 @@ func TestKillLeftoverOfADeadWorker(t *testing.T) {
 			t.Parallel()
 			info := killedWorker(t, tt.script)
 			eventually(t, "the program is as wanted", tt.ready(info.PID))
-			n, err := process.KillLeftover(info, tt.grace)
+			n, err := process.KillLeftover(&info, "", tt.grace)
 			if n != tt.found || err != nil {
 				t.Errorf("KillLeftover = %d, %v, want %d", n, err, tt.found)
 			}
-			if n, err := process.KillLeftover(info, 0); n != 0 || err != nil {
+			if n, err := process.KillLeftover(&info, "", 0); n != 0 || err != nil {
 				t.Errorf("again: KillLeftover = %d, %v, want 0", n, err)
 			}
 		})
@@ -194,7 +194,7 @@ func TestKillLeftoverSparesStrangers(t *testing.T) {
 		"everyone":                     {PID: -1, PGID: -1, StartTime: info.StartTime},
 	}
 	for name, stranger := range tests {
-		if n, err := process.KillLeftover(stranger, 0); n != 0 || err != nil {
+		if n, err := process.KillLeftover(&stranger, "", 0); n != 0 || err != nil {
 			t.Errorf("%s: KillLeftover = %d, %v, want 0", name, n, err)
 		}
 	}
@@ -211,7 +211,7 @@ func named(pid int, name string) func() bool {
 	}
 }
 
-func TestKillMarkedFindsWhatLeftItsSession(t *testing.T) {
+func TestKillLeftoverFindsTheMarker(t *testing.T) {
 	t.Parallel()
 	marker := "PROCESS_TEST_MARK=" + t.Name() + strconv.Itoa(os.Getpid())
 	s := spec(t, "sh", "-c", "setsid sh -c 'trap \"\" TERM; touch ready; sleep 600 & wait; wait' & setsid sleep 600 & exec sleep 600")
@@ -230,15 +230,15 @@ func TestKillMarkedFindsWhatLeftItsSession(t *testing.T) {
 		}
 		return n == 4
 	})
-	n, err := process.KillMarked(marker, 100*time.Millisecond)
+	n, err := process.KillLeftover(nil, marker, 100*time.Millisecond)
 	if n != 4 || err != nil {
-		t.Errorf("KillMarked = %d, %v, want 4", n, err)
+		t.Errorf("KillLeftover = %d, %v, want 4", n, err)
 	}
 	if r := p.Wait(); r.Kind != process.Signalled || r.Signal != "SIGTERM" {
 		t.Errorf("the main process ended as %s %s", r.Kind, r.Signal)
 	}
-	if n, err := process.KillMarked(marker, 0); n != 0 || err != nil {
-		t.Errorf("again: KillMarked = %d, %v, want 0", n, err)
+	if n, err := process.KillLeftover(nil, marker, 0); n != 0 || err != nil {
+		t.Errorf("again: KillLeftover = %d, %v, want 0", n, err)
 	}
 	if gone(stranger.Info().PID)() {
 		t.Error("a process with another mark was ended")

@@ -2,17 +2,34 @@
 
 package process
 
-import "os"
+import (
+	"context"
+	"os"
+	"syscall"
+)
 
 // growPipe leaves the size of a pipe to the system, which adapts it by itself.
 func growPipe(*os.File) {}
 
-// marked would be every process that was started with this NAME=value in its environment. The platform does
-// not show that of other processes reliably, so it is none.
-type marked string
+// Cgroups would be where programs get control groups of their own, which only Linux has.
+type Cgroups struct{}
 
-func (marked) count() int { return 0 }
+// FindCgroups returns nil: this platform has none.
+func FindCgroups() *Cgroups { return nil }
 
-func (marked) terminate() {}
+func (*Cgroups) create() *cgroup { return nil }
 
-func (marked) kill() {}
+func (*Cgroups) giveUp() {}
+
+type cgroup struct{}
+
+func (*cgroup) receive(*syscall.SysProcAttr) {}
+
+func (*cgroup) remove() {}
+
+// AdoptOrphans does nothing: on this platform orphans always go to the first process of the system.
+func AdoptOrphans(context.Context) error { return nil }
+
+// ForbidInspection does nothing: this platform does not show a process's memory or environment to others
+// without asking.
+func ForbidInspection() error { return nil }

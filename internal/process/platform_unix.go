@@ -19,8 +19,9 @@ const pathSeparators = "/"
 // that was closed a moment ago may still be open in a child of the writer that has forked but not executed.
 const textBusyTries = 30
 
-// startProcess starts the program at path in a session, and so a process group, of its own.
-func startProcess(path string, spec Spec, files []*os.File) (*os.Process, error) {
+// startProcess starts the program at path in a session, and so a process group, of its own, and in a cgroup
+// of its own where there are any.
+func startProcess(path string, spec Spec, files []*os.File, group *cgroup) (*os.Process, error) {
 	sealDescriptors()
 	argv := append([]string{spec.Program}, spec.Args...)
 	attr := &os.ProcAttr{
@@ -29,6 +30,7 @@ func startProcess(path string, spec Spec, files []*os.File) (*os.Process, error)
 		Files: files,
 		Sys:   &syscall.SysProcAttr{Setsid: true},
 	}
+	group.receive(attr.Sys)
 	for try := 1; ; try++ {
 		proc, err := os.StartProcess(path, argv, attr)
 		if !errors.Is(err, syscall.ETXTBSY) || try == textBusyTries {
@@ -118,50 +120,6 @@ func signalName(sig syscall.Signal) string {
 	}
 	return fmt.Sprintf("SIG%d", int(sig))
 }
-
-// member is a live process of a tree.
-type member struct {
-	pid, group int
-}
-
-// tree is the session that a main process leads, with every group in it.
-type tree struct {
-	id int // of the session, of its first group and of the main process
-}
-
-// openTree returns the tree that a process just started by us leads, and what identifies it.
-func openTree(proc *os.Process) (*tree, Info) {
-	return &tree{id: proc.Pid}, Info{PID: proc.Pid, PGID: proc.Pid, StartTime: startTime(proc.Pid)}
-}
-
-// count returns how many processes of the tree are alive; those that only wait to be reaped are not.
-func (t *tree) count() int { return len(t.members()) }
-
-// terminate asks every process to end, and wakes the suspended ones, which would not see the request.
-func (t *tree) terminate() { t.signal(syscall.SIGTERM, syscall.SIGCONT) }
-
-func (t *tree) kill() { t.signal(syscall.SIGKILL) }
-
-// signal reaches the main group atomically, so that nothing in it can fork away from it, and then each
-// process of the session that has moved to a group of its own (job control).
-func (t *tree) signal(signals ...syscall.Signal) {
-	if t.id <= 1 {
-		return // 0 and -1 would mean our own group and everyone
-	}
-	for _, sig := range signals {
-		_ = syscall.Kill(-t.id, sig)
-	}
-	for _, m := range t.members() {
-		if m.group == t.id {
-			continue
-		}
-		for _, sig := range signals {
-			t.signalMember(m.pid, sig)
-		}
-	}
-}
-
-func (t *tree) close() {}
 
 // sealDescriptorDir marks every descriptor but the standard streams close-on-exec, one by one.
 func sealDescriptorDir() {

@@ -25,7 +25,7 @@ var BootID = sync.OnceValue(func() string {
 
 // startProcess starts the program at path in a console group of its own, so that it can be interrupted apart
 // from us.
-func startProcess(path string, spec Spec, files []*os.File) (*os.Process, error) {
+func startProcess(path string, spec Spec, files []*os.File, _ *cgroup) (*os.Process, error) {
 	return os.StartProcess(path, append([]string{spec.Program}, spec.Args...), &os.ProcAttr{
 		Dir:   spec.Dir,
 		Env:   append([]string{}, spec.Env...), // never nil, which would mean our own environment
@@ -98,7 +98,7 @@ type tree struct {
 }
 
 // openTree puts a process just started by us into a job object and returns what identifies it.
-func openTree(proc *os.Process) (*tree, Info) {
+func openTree(proc *os.Process, _ Spec, _ *cgroup) (*tree, Info) {
 	t := &tree{pid: proc.Pid}
 	if job, err := windows.CreateJobObject(nil, nil); err == nil {
 		err = proc.WithHandle(func(handle uintptr) {
@@ -181,7 +181,11 @@ func startTime(pid int) string {
 
 // findTree returns the main process of an earlier process of ours if it still is that one. What it started
 // cannot be found without its job object, which ended with its owner.
-func findTree(info Info) (*tree, bool) {
+func findTree(known *Info, _ string) (*tree, bool) {
+	if known == nil {
+		return nil, false
+	}
+	info := *known
 	if info.StartTime == "" || !strings.Contains(info.StartTime, "/") || startTime(info.PID) != info.StartTime {
 		return nil, false
 	}

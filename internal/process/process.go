@@ -39,6 +39,11 @@ type Spec struct {
 	Grace time.Duration
 	// MaxOutputBytes is how many bytes of each output stream are kept, at least 1.
 	MaxOutputBytes int
+	// Marker is an entry NAME=value of Env that no other program has. Every process that bears it belongs to
+	// this one, wherever it went; empty means that there is none.
+	Marker string
+	// Cgroups is where the process gets a control group of its own; nil means that it gets none.
+	Cgroups *Cgroups
 	// KeepLeftovers spares what the process leaves running when it ends by itself. A stop ends everything.
 	KeepLeftovers bool
 }
@@ -50,6 +55,8 @@ type Info struct {
 	PGID int `json:"pgid"`
 	// StartTime tells the process from any other that had or will have its number. It is opaque and comparable.
 	StartTime string `json:"startTime"`
+	// Cgroup is the directory of the control group that holds the process and nothing else; empty without one.
+	Cgroup string `json:"cgroup,omitempty"`
 }
 
 // StopReason says why a process was stopped from outside.
@@ -151,19 +158,39 @@ func (p *Process) spawn(path string) error {
 		return startErrorf(SpawnFailed, err, "the pipes for the program's input and output could not be made: %v", err)
 	}
 	p.started = time.Now()
-	proc, err := startProcess(path, p.spec, pipes.child())
+	proc, group, err := startGrouped(path, p.spec, pipes.child())
 	pipes.closeChild()
 	if err != nil {
 		pipes.closeParent()
 		return explainStart(path, p.spec, err)
 	}
+	ownChildren.add(proc.Pid)
 	p.proc = proc
-	p.tree, p.info = openTree(proc)
+	p.tree, p.info = openTree(proc, p.spec, group)
 	p.stdin = startFeed(pipes.stdin, p.spec.Stdin)
 	p.stdout = startStream(pipes.stdout, p.spec.MaxOutputBytes)
 	p.stderr = startStream(pipes.stderr, p.spec.MaxOutputBytes)
 	p.spec.Stdin = nil
 	return nil
+}
+
+// startGrouped starts the program in a control group of its own. When that does not work it is started
+// without one: whatever the reason was, the second try gives the program's own error.
+func startGrouped(path string, spec Spec, files []*os.File) (*os.Process, *cgroup, error) {
+	if group := spec.Cgroups.create(); group != nil {
+		proc, err := startProcess(path, spec, files, group)
+		if err == nil {
+			return proc, group, nil
+		}
+		group.remove()
+		proc, err = startProcess(path, spec, files, nil)
+		if err == nil {
+			spec.Cgroups.giveUp()
+		}
+		return proc, nil, err
+	}
+	proc, err := startProcess(path, spec, files, nil)
+	return proc, nil, err
 }
 
 // Info returns what identifies the process.
@@ -270,6 +297,7 @@ func (p *Process) reap(end ending) {
 	if state == nil {
 		state, err = p.proc.Wait()
 	}
+	ownChildren.remove(p.proc.Pid)
 	if err != nil {
 		// Something else in this program took the status. Unknown is not success.
 		p.result.Kind, p.result.Signal = Signalled, "unknown"
@@ -285,12 +313,14 @@ func (p *Process) reap(end ending) {
 	}
 }
 
-// KillLeftover ends a program that an earlier process of ours started and did not live to see end: the whole
-// group that info names gets SIGTERM, grace, SIGKILL. It does so only if the group still is the one that info
-// was taken from; a number that meanwhile belongs to another program, or a record of an earlier boot, is left
-// alone. It returns how many processes it found; the error tells of those that did not go.
-func KillLeftover(info Info, grace time.Duration) (n int, err error) {
-	t, ok := findTree(info)
+// KillLeftover ends what is left of a program that an earlier process of ours started and did not live to see
+// end: SIGTERM, grace, SIGKILL, until nothing is left. The program is found by known, which may be nil, and by
+// marker, the NAME=value in its environment, which may be empty. A number that meanwhile belongs to another
+// program, or one of an earlier boot, is left alone. Only Linux shows the environment of other processes well
+// enough; elsewhere the marker finds nothing. It returns how many processes it found; the error tells of those
+// that did not go.
+func KillLeftover(known *Info, marker string, grace time.Duration) (n int, err error) {
+	t, ok := findTree(known, marker)
 	if !ok {
 		return 0, nil
 	}
@@ -301,56 +331,36 @@ func KillLeftover(info Info, grace time.Duration) (n int, err error) {
 	}
 	t.terminate()
 	if left := killUnlessGone(t, time.Now().Add(grace)); left > 0 {
-		return n, fmt.Errorf("ending process group %d: %d processes did not go after SIGKILL", info.PGID, left)
+		return n, fmt.Errorf("ending what a dead worker left running (%s): %d processes did not go after SIGKILL", marker, left)
 	}
 	return n, nil
-}
-
-// KillMarked ends every process of this user that was started with the environment variable marker, a whole
-// NAME=value, wherever in the process table it is: SIGTERM, grace, SIGKILL, until none is left. It is for
-// programs of a dead process of ours of which nothing else is known, and for what left their sessions. It
-// returns how many processes it found; the error tells of those that did not go. Only Linux shows the
-// environment of other processes well enough; elsewhere nothing is found.
-func KillMarked(marker string, grace time.Duration) (n int, err error) {
-	m := marked(marker)
-	n = m.count()
-	if n == 0 {
-		return 0, nil
-	}
-	m.terminate()
-	if left := killUnlessGone(m, time.Now().Add(grace)); left > 0 {
-		return n, fmt.Errorf("ending the processes with %s: %d did not go after SIGKILL", marker, left)
-	}
-	return n, nil
-}
-
-// processes is a set of processes that may change while one looks.
-type processes interface {
-	count() int
-	terminate()
-	kill()
 }
 
 // killUnlessGone waits until deadline for all processes to end, kills the rest, and returns how many are left
 // after killPatience.
-func killUnlessGone(p processes, deadline time.Time) int {
-	left := awaitGone(p, deadline)
+func killUnlessGone(t *tree, deadline time.Time) int {
+	left := awaitGone(t, deadline)
 	for giveUp := time.Now().Add(killPatience); left > 0 && time.Now().Before(giveUp); {
-		p.kill()
-		left = awaitGone(p, time.Now().Add(killInterval))
+		t.kill()
+		left = awaitGone(t, time.Now().Add(killInterval))
 	}
 	return left
 }
 
+// restShare is how many times as long as a look at the processes took the next one is put off, so that a
+// machine with thousands of processes spends no more than a tenth of a core on looking.
+const restShare = 9
+
 // awaitGone waits until deadline for all processes to end and returns how many are left. There is no event
 // for the end of a process that is not our child, so it looks, ever less often.
-func awaitGone(p processes, deadline time.Time) int {
+func awaitGone(t *tree, deadline time.Time) int {
 	for pause := time.Millisecond; ; pause = min(2*pause, killInterval) {
-		left := p.count()
+		looked := time.Now()
+		left := t.count()
 		rest := time.Until(deadline)
 		if left == 0 || rest <= 0 {
 			return left
 		}
-		time.Sleep(min(pause, rest))
+		time.Sleep(min(max(pause, restShare*time.Since(looked)), rest))
 	}
 }

@@ -105,7 +105,7 @@ func TestBackgroundWriterDoesNotHoldTheStep(t *testing.T) {
 	if !strings.HasPrefix(r.Stdout.Text, "first\n") || r.Leftovers != 1 {
 		t.Errorf("stdout %.40q, leftovers %d", r.Stdout.Text, r.Leftovers)
 	}
-	if n, err := process.KillLeftover(p.Info(), 0); n != 1 || err != nil {
+	if n, err := killLeftover(p, 0); n != 1 || err != nil {
 		t.Errorf("KillLeftover = %d, %v", n, err)
 	}
 }
@@ -121,7 +121,7 @@ func TestLastWordsAreReadBeforeTheStepEnds(t *testing.T) {
 		if r.Stdout.Bytes != 60_000 || r.Stderr.Text != "err" || r.Leftovers != 1 {
 			t.Errorf("%d bytes of 60,000; stderr %q; leftovers %d", r.Stdout.Bytes, r.Stderr.Text, r.Leftovers)
 		}
-		if _, err := process.KillLeftover(p.Info(), time.Minute); err != nil {
+		if _, err := killLeftover(p, time.Minute); err != nil {
 			t.Error(err)
 		}
 	}
@@ -138,7 +138,7 @@ func TestKeptLeftoverLivesAndMayWriteOn(t *testing.T) {
 	}
 	writeFile(t, filepath.Join(s.Dir, "go"), "", 0o644)
 	eventually(t, "the kept process survives writing to its output", exists(filepath.Join(s.Dir, "wrote")))
-	if n, err := process.KillLeftover(p.Info(), time.Minute); n == 0 || err != nil {
+	if n, err := killLeftover(p, time.Minute); n == 0 || err != nil {
 		t.Errorf("KillLeftover = %d, %v", n, err)
 	}
 }
@@ -208,7 +208,7 @@ func TestStop(t *testing.T) {
 			if r.Stdout.Text != tt.stdout || r.Leftovers != tt.leftovers || r.Survivors != 0 {
 				t.Errorf("stdout %q, leftovers %d, survivors %d, want %q, %d, 0", r.Stdout.Text, r.Leftovers, r.Survivors, tt.stdout, tt.leftovers)
 			}
-			if n, err := process.KillLeftover(p.Info(), 0); n != 0 || err != nil {
+			if n, err := killLeftover(p, 0); n != 0 || err != nil {
 				t.Errorf("after the stop %d processes were alive, %v", n, err)
 			}
 		})

@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/errandhq/errand/automation"
@@ -17,7 +19,8 @@ func anyRun(*automation.Run) bool { return true }
 // startable is a run to be started, with the engine that it was started in before, if any.
 type startable struct {
 	automation.Startable
-	engineID string
+	engineID  string
+	createdAt instant
 }
 
 // StartableRuns implements [automation.EngineStore]. At most 500 are returned at a time.
@@ -25,11 +28,31 @@ func (s *Store) StartableRuns(ctx context.Context, engineID string, limit int) (
 	if err := checkEngine(engineID); err != nil {
 		return nil, err
 	}
-	var q statement
-	// Two ranges instead of <>, so that the runs that the engine holds, which may be many, are not looked at.
-	q.add(` AND (r.engine_id < ? OR r.engine_id > ?) ORDER BY r.created_at, r.id LIMIT ?`,
-		engineID, engineID, min(max(limit, 1), maxStartable))
-	return s.startable(ctx, &q)
+	limit = min(max(limit, 1), maxStartable)
+	// Those of no engine, and those of engines before and after this one: three ranges of an index, instead of a
+	// look at all the runs that this engine holds, which may be many.
+	var found []startable
+	for _, engines := range []struct {
+		condition string
+		args      []any
+	}{
+		{` AND r.engine_id = ''`, nil},
+		{` AND r.engine_id > '' AND r.engine_id < ?`, []any{engineID}},
+		{` AND r.engine_id > ?`, []any{engineID}},
+	} {
+		var q statement
+		q.add(engines.condition, engines.args...)
+		q.add(` ORDER BY r.engine_id, r.created_at, r.id LIMIT ?`, limit)
+		some, err := s.findStartable(ctx, &q)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, some...)
+	}
+	slices.SortFunc(found, func(a, b startable) int {
+		return cmp.Or(cmp.Compare(a.createdAt.micros, b.createdAt.micros), cmp.Compare(a.RunID, b.RunID))
+	})
+	return s.toStart(ctx, found[:min(len(found), limit)])
 }
 
 // StartableRun implements [automation.EngineStore].
@@ -42,11 +65,15 @@ func (s *Store) StartableRun(ctx context.Context, engineID, runID string) (autom
 	if !q.addID(runID) {
 		return automation.Startable{}, false, nil
 	}
-	found, err := s.startable(ctx, &q)
-	if err != nil || len(found) == 0 {
+	found, err := s.findStartable(ctx, &q)
+	if err != nil {
 		return automation.Startable{}, false, err
 	}
-	return found[0], true, nil
+	runs, err := s.toStart(ctx, found)
+	if err != nil || len(runs) == 0 {
+		return automation.Startable{}, false, err
+	}
+	return runs[0], true, nil
 }
 
 func checkEngine(engineID string) error {
@@ -55,18 +82,24 @@ func checkEngine(engineID string) error {
 	return wrong.err()
 }
 
-// startable reads the unfinished runs of a condition and takes those of another engine away from it.
-func (s *Store) startable(ctx context.Context, condition *statement) ([]automation.Startable, error) {
+// findStartable reads the unfinished runs of a condition.
+func (s *Store) findStartable(ctx context.Context, condition *statement) ([]startable, error) {
 	rows, err := s.read.QueryContext(ctx, `SELECT r.id, r.automation_id, r.automation_name, r.machine_id, r.trigger_kind,
-		r.generation, r.engine_id FROM runs r WHERE r.finished_at IS NULL`+condition.text.String(), condition.args...)
+		r.generation, r.engine_id, r.created_at FROM runs r WHERE r.finished_at IS NULL`+condition.text.String(), condition.args...)
 	found, err := collect(rows, err, func(row scanner) (startable, error) {
 		var r startable
-		err := row.Scan(&r.RunID, &r.AutomationID, &r.AutomationName, &r.MachineID, &r.Trigger, &r.Generation, &r.engineID)
+		err := row.Scan(&r.RunID, &r.AutomationID, &r.AutomationName, &r.MachineID, &r.Trigger,
+			&r.Generation, &r.engineID, &r.createdAt)
 		return r, err
 	})
 	if err != nil {
 		return nil, translate(fmt.Errorf("finding runs to start: %w", err))
 	}
+	return found, nil
+}
+
+// toStart takes runs away from other engines and adds the outlines of their steps.
+func (s *Store) toStart(ctx context.Context, found []startable) ([]automation.Startable, error) {
 	runs := make([]automation.Startable, 0, len(found))
 	for i := range found {
 		if found[i].engineID != "" {

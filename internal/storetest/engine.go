@@ -10,6 +10,7 @@ import (
 var engineTests = []test{
 	{"Startable", testStartable},
 	{"ForeignEngine", testForeignEngine},
+	{"ManyEngines", testManyEngines},
 	{"MarkStarted", testMarkStarted},
 	{"Finalize", testFinalize},
 	{"CancelRun", testCancelRun},
@@ -103,6 +104,24 @@ func testForeignEngine(t *testing.T, f *fixture) {
 	if found := f.startable(t, "third engine", 10); len(found) != 0 {
 		t.Errorf("a finished run is to be started: %v", found)
 	}
+}
+
+// testManyEngines has runs of engines whose ids sort before and after that of the present one.
+func testManyEngines(t *testing.T, f *fixture) {
+	a := f.create(t, f.definition("job", "one"))
+	var want []string
+	for _, engineID := range []string{"z lost", "", "m present", "a lost", "", "M lost", "m", "m present", "ä lost"} {
+		run := f.admit(t, a)
+		f.clock.Advance(time.Second)
+		if engineID != "" {
+			f.markStarted(t, run, 1, engineID)
+		}
+		if engineID != "m present" {
+			want = append(want, run.ID)
+		}
+	}
+	wantEqual(t, "the oldest three", startableIDs(f.startable(t, "m present", 3)), want[:3])
+	wantEqual(t, "all, oldest first", startableIDs(f.startable(t, "m present", 100)), want)
 }
 
 func testMarkStarted(t *testing.T, f *fixture) {

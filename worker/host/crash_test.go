@@ -1,9 +1,12 @@
+//go:build unix
+
 package host_test
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -218,9 +221,7 @@ func TestCancelOfADeadWorkersStepIsConfirmed(t *testing.T) {
 func (w *world) writeRecord(ref automation.StepRef, members map[string]any) string {
 	w.t.Helper()
 	record := map[string]any{"runId": ref.RunID, "stepId": ref.StepID, "execution": 1, "bootId": w.boot}
-	for name, value := range members {
-		record[name] = value
-	}
+	maps.Copy(record, members)
 	text, err := json.Marshal(record)
 	if err != nil {
 		w.t.Fatal(err)

@@ -49,10 +49,15 @@ func (h *Host) execute(ctx, session context.Context, t Attempt, in automation.St
 	}
 }
 
+// errAskAgain is returned where the ledger's answer came to nothing.
+var errAskAgain = errors.New("the ledger is asked again")
+
 // attend asks the ledger about the step and does what it answers.
 func (h *Host) attend(a *attempt, s *step, in automation.StepInput) reply {
 	answer, e, err := h.ask(a, s, in)
 	switch {
+	case errors.Is(err, errAskAgain):
+		return reply{again: true}
 	case err != nil && isFinal(err):
 		return reply{err: refused(err)}
 	case err != nil:
@@ -73,8 +78,8 @@ func (h *Host) attend(a *attempt, s *step, in automation.StepInput) reply {
 }
 
 // ask takes the step's flight, so that of two attempts at once the second finds what the first has started,
-// and makes one begin. It returns the execution to wait for, when the answer leads to one. The error is a
-// refusal, or the cause of a.asking's end.
+// and makes one begin. It returns the execution to wait for, when the answer leads to one. The error is
+// errAskAgain, a refusal, or the cause of a.asking's end.
 func (h *Host) ask(a *attempt, s *step, in automation.StepInput) (automation.BeginAnswer, *execution, error) {
 	var none automation.BeginAnswer
 	select {
@@ -108,7 +113,7 @@ func (h *Host) ask(a *attempt, s *step, in automation.StepInput) (automation.Beg
 	return answer, nil, nil
 }
 
-// slot is the right to run one program, until it is given back or passed on to the program.
+// slot is empty, or the right to run one program, until it is given back or passed on to the program.
 type slot struct{ slots chan struct{} }
 
 // takeSlot waits for a free program slot, unless the machine holds the step already.
@@ -119,11 +124,21 @@ func (h *Host) takeSlot(a *attempt, s *step) (*slot, error) {
 	if held {
 		return &slot{}, nil
 	}
+	taken := &slot{}
+	return taken, h.fillSlot(a, taken)
+}
+
+// fillSlot waits for a free program slot, unless one is taken.
+func (h *Host) fillSlot(a *attempt, s *slot) error {
+	if s.slots != nil {
+		return nil
+	}
 	select {
 	case h.slots <- struct{}{}:
-		return &slot{slots: h.slots}, nil
+		s.slots = h.slots
+		return nil
 	case <-a.asking.Done():
-		return nil, context.Cause(a.asking)
+		return context.Cause(a.asking)
 	}
 }
 
@@ -177,12 +192,12 @@ func (h *Host) attach(s *step, n int64) *execution {
 	return e
 }
 
-// start starts the execution that the ledger has numbered. A program of the step that the ledger does not
-// count any more is ended first, and to its last process.
+// start starts the execution that the ledger has numbered, unless that is stale. A program of the step that the
+// ledger does not count any more is ended first, and to its last process.
 func (h *Host) start(a *attempt, s *step, answer automation.BeginAnswer, slot *slot) (*execution, error) {
 	if answer.Step == nil {
 		h.log.Error("The ledger wants a step executed but did not say what.", "step", s.ref.Key(), "execution", answer.Execution)
-		return nil, nil
+		return nil, errAskAgain
 	}
 	s.mu.Lock()
 	earlier := s.exec
@@ -191,29 +206,21 @@ func (h *Host) start(a *attempt, s *step, answer automation.BeginAnswer, slot *s
 		h.endExecution(earlier, machine.EndCancelled)
 	}
 	s.mu.Unlock()
-	if stale {
-		h.log.Info("An execution that is no longer wanted was discarded.", "step", s.ref.Key(), "execution", answer.Execution)
-		return nil, nil
-	}
-	if earlier != nil {
+	if earlier != nil && !stale {
 		select {
 		case <-earlier.done:
 		case <-a.asking.Done():
 			return nil, context.Cause(a.asking)
 		}
 	}
-	if slot.slots == nil {
-		select {
-		case h.slots <- struct{}{}:
-			slot.slots = h.slots
-		case <-a.asking.Done():
-			return nil, context.Cause(a.asking)
-		}
+	if err := h.fillSlot(a, slot); err != nil {
+		return nil, err
 	}
 	e, ok := h.launch(s, answer.Execution, *answer.Step)
-	if ok {
-		slot.passOn()
+	if !ok {
+		return nil, errAskAgain
 	}
+	slot.passOn()
 	return e, nil
 }
 

@@ -1,3 +1,5 @@
+//go:build unix
+
 package host_test
 
 import (
@@ -261,6 +263,12 @@ func (l *ledger) finish(w http.ResponseWriter, r *http.Request) {
 }
 
 func (l *ledger) events(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	// The first ping comes before the stream counts as connected: until then the client's transport may open
+	// it again by itself.
+	if writeEvent(w, automation.Event{Kind: automation.EventPing}) != nil {
+		return
+	}
 	stream := make(chan automation.Event, 64)
 	l.mu.Lock()
 	l.streams[stream] = struct{}{}
@@ -277,33 +285,31 @@ func (l *ledger) events(w http.ResponseWriter, r *http.Request) {
 		defer l.mu.Unlock()
 		delete(l.streams, stream)
 	}()
-	w.Header().Set("Content-Type", "text/event-stream")
 	ping := time.NewTicker(pingEvery)
 	defer ping.Stop()
-	flush := http.NewResponseController(w)
 	for {
 		event := automation.Event{Kind: automation.EventPing}
-		text, err := json.Marshal(event)
-		if err == nil {
-			_, err = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", event.Kind, text)
-		}
-		if err != nil || flush.Flush() != nil {
-			return
-		}
 		select {
 		case <-ping.C:
-			continue
 		case event = <-stream:
 		case <-r.Context().Done():
 			return
 		}
-		if text, err = json.Marshal(event); err != nil {
-			return
-		}
-		if _, err := fmt.Fprintf(w, "event: %s\ndata: %s\n\n", event.Kind, text); err != nil {
+		if writeEvent(w, event) != nil {
 			return
 		}
 	}
+}
+
+func writeEvent(w http.ResponseWriter, e automation.Event) error {
+	text, err := json.Marshal(e)
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(w, "event: %s\ndata: %s\n\n", e.Kind, text); err != nil {
+		return err
+	}
+	return http.NewResponseController(w).Flush()
 }
 
 // connected waits until a worker listens to events.

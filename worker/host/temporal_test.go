@@ -1,3 +1,5 @@
+//go:build unix
+
 package host_test
 
 import (
@@ -43,7 +45,7 @@ func startFrontend(t *testing.T) (*frontend, string) {
 		failed:    make(chan *workflowservice.RespondActivityTaskFailedRequest, 8),
 		methods:   map[string]int{},
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +212,7 @@ func (f *frontend) check(t *testing.T) {
 
 func TestGatewayThatIsAwayIsAnErrorAtOnce(t *testing.T) {
 	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // it does not block
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,5 @@
+//go:build unix
+
 package host_test
 
 import (
@@ -168,7 +170,7 @@ func (w *world) starts(name string) []int {
 		w.t.Fatal(err)
 	}
 	var pids []int
-	for _, field := range strings.Fields(string(text)) {
+	for _, field := range strings.FieldsSeq(string(text)) {
 		pid, err := strconv.Atoi(field)
 		if err != nil {
 			w.t.Fatal(err)
@@ -337,13 +339,11 @@ func (w *workerFake) attempt(t *testing.T, in automation.StepInput) *attempt {
 	a := &attempt{t: t, done: make(chan struct{})}
 	var ctx context.Context
 	ctx, a.cancel = context.WithCancelCause(w.ctx)
-	w.attempts.Add(1)
-	go func() {
-		defer w.attempts.Done()
+	w.attempts.Go(func() {
 		defer close(a.done)
 		defer a.cancel(nil)
 		a.verdict, a.err = w.o.Execute(ctx, host.Attempt{Heartbeat: a.heartbeat}, in)
-	}()
+	})
 	return a
 }
 
