@@ -155,6 +155,12 @@ func TestExternalTemporal(t *testing.T) {
 		t.Errorf("with Temporal /readyz answers %d", ready)
 	}
 
+	// The worker has no credential of either. Where nobody may look at its environment, nobody sees one.
+	environ, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", s.AwaitWorker()))
+	if err == nil && (strings.Contains(string(environ), "TEMPORAL_") || strings.Contains(string(environ), "ERRAND_DATABASE_URL")) {
+		t.Errorf("the worker's environment: %q", environ)
+	}
+
 	// Nothing of its own is embedded, and the search attributes that were missing are there.
 	for _, name := range []string{"errand.db", "temporal"} {
 		if _, err := os.Stat(filepath.Join(s.DataDir(), name)); err == nil {

@@ -143,7 +143,7 @@ func (p *cronParser) checkFields(fields []string) bool {
 	case n > 7:
 		p.refuse("has %d fields; %s", n, cronForm)
 	case n == 6 && isYear(fields[5]):
-		p.refuse("has six fields; there is no year: write `%s`, or for a single time leave cron out and use \"at\"",
+		p.refuse("has 6 fields; there is no year: write `%s`, or for a single time leave cron out and use \"at\"",
 			strings.Join(fields[:5], " "))
 	default:
 		p.refuse("has %d fields; there are no seconds and no years: write `%s`, and for seconds leave cron out and "+
@@ -396,9 +396,6 @@ func (p *cronParser) uneven(kind fieldKind, item string, values []int, by, high 
 			kind.name, item, numbers(values), first)
 	}
 }
-
-// eitherDay reports whether a match of one of the two day fields suffices.
-func (t *table) eitherDay() bool { return !t.starDay && !t.starWeekday }
 
 // values returns the positions of the bits that are set.
 func values(set uint64) []int {

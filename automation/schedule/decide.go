@@ -170,8 +170,9 @@ func (p *planner) drop(after, last time.Time, reason Reason) {
 	}
 	count := p.state.Timing.Count(after, last)
 	for _, taken := range p.state.Taken {
+		// A run may stem from an instant that the schedule had before it got another timing.
 		if taken.After(after) && !taken.After(last) {
-			count--
+			count -= p.state.Timing.Count(taken.Add(-time.Second), taken)
 		}
 	}
 	if count > 0 {

@@ -47,18 +47,20 @@ func moment(t time.Time) string {
 }
 
 func (c *cronRule) describe() string {
-	days, everyDay := c.table.describeDays()
+	days := c.table.describeDays()
 	times, clock := c.table.describeTimes()
 	in := " in " + c.zone.String()
 	switch {
-	case everyDay && c.table.minutes == allMinutes && c.table.hours == allHours:
+	case days.all && c.table.minutes == allMinutes && c.table.hours == allHours:
 		return times // the same in any zone
-	case everyDay && !clock:
+	case days.all && !clock:
 		return times + in
-	case clock:
-		return days + " " + times + in
+	case !clock:
+		return days.text + ", " + times + "," + in
+	case days.clauses:
+		return days.text + ", " + times + in
 	}
-	return days + ", " + times + "," + in
+	return days.text + " " + times + in
 }
 
 // describeTimes says the times of day. clock is true when it lists them, as in "at 09:00".
@@ -115,8 +117,14 @@ func clockTimes(hours, minutes []int) string {
 	return enumerate(times)
 }
 
-// describeDays says the days; everyDay is true when all are meant.
-func (t *table) describeDays() (text string, everyDay bool) {
+// dayWords says on which days a schedule fires.
+type dayWords struct {
+	text    string
+	all     bool // every day
+	clauses bool // text is more than one clause
+}
+
+func (t *table) describeDays() dayWords {
 	allDays := t.days&allDays == allDays
 	allWeek := t.weekdays == allWeekdays
 	either := t.eitherDay()
@@ -128,27 +136,29 @@ func (t *table) describeDays() (text string, everyDay bool) {
 	}
 	switch {
 	case either && (allDays || allWeek), allDays && allWeek:
-		return "every day" + in, in == ""
+		return dayWords{text: "every day" + in, all: in == ""}
 	case either:
-		return fmt.Sprintf("on %s of %s, and on %s", t.monthDays(), months, t.weekDays(months, in)), false
+		text := fmt.Sprintf("on %s of %s, and on %s", t.monthDays(), months, t.weekDays(months, in))
+		return dayWords{text: text, clauses: true}
 	case allWeek:
-		return fmt.Sprintf("on %s of %s", t.monthDays(), months), false
+		return dayWords{text: fmt.Sprintf("on %s of %s", t.monthDays(), months)}
 	case allDays && t.nth == [6]uint64{} && t.last == 0:
-		return t.weekDays(months, in), false
+		return dayWords{text: t.weekDays(months, in)}
 	case allDays:
-		return "on " + t.weekDays(months, in), false
+		return dayWords{text: "on " + t.weekDays(months, in)}
 	}
-	return fmt.Sprintf("on %s, where it is %s of %s", t.weekDays(months, in), t.monthDays(), months), false
+	text := fmt.Sprintf("on %s, where it is %s of %s", t.weekDays(months, in), t.monthDays(), months)
+	return dayWords{text: text, clauses: true}
 }
 
 // monthDays says the days of the month: "the 1st to 7th and the last day".
 func (t *table) monthDays() string {
-	var parts []string
-	if list := values(t.days); len(list) > 0 {
-		parts = append(parts, "the "+runs(list, ordinal))
-	}
+	parts := runs(values(t.days), ordinal)
 	if t.lastDay {
 		parts = append(parts, "the last day")
+	}
+	if t.days != 0 {
+		parts[0] = "the " + parts[0]
 	}
 	return enumerate(parts)
 }
@@ -188,14 +198,17 @@ func weekdayList(set uint64) []string {
 }
 
 func monthList(set uint64) string {
-	return runs(values(set), func(n int) string { return time.Month(n).String() })
+	return enumerate(runs(values(set), func(n int) string { return time.Month(n).String() }))
 }
 
 // numbers lists numbers, runs of three and more as ranges.
-func numbers(list []int) string { return runs(list, strconv.Itoa) }
+func numbers(list []int) string { return enumerate(runs(list, strconv.Itoa)) }
 
-// runs lists values in ascending order, runs of three and more as ranges.
-func runs(list []int, name func(int) string) string {
+// runs lists values in ascending order: runs of three and more as ranges, a step by its first two and its last.
+func runs(list []int, name func(int) string) []string {
+	if n := len(list); n >= minStepped && list[1]-list[0] > 1 && evenlySpaced(list) {
+		return []string{fmt.Sprintf("%s, %s and so on to %s", name(list[0]), name(list[1]), name(list[n-1]))}
+	}
 	var parts []string
 	for len(list) > 0 {
 		n := 1
@@ -210,7 +223,19 @@ func runs(list []int, name func(int) string) string {
 		}
 		list = list[n:]
 	}
-	return enumerate(parts)
+	return parts
+}
+
+// minStepped is how many evenly spaced values are not listed one by one.
+const minStepped = 5
+
+func evenlySpaced(list []int) bool {
+	for i := 2; i < len(list); i++ {
+		if list[i]-list[i-1] != list[1]-list[0] {
+			return false
+		}
+	}
+	return true
 }
 
 // enumerate returns "a", "a and b", "a, b and c".

@@ -31,12 +31,13 @@ func (e naiveExpression) matches(clock time.Time) bool {
 }
 
 func (e naiveExpression) matchesDay(clock time.Time) bool {
-	if !e.month(int(clock.Month())) {
+	year, month, dayOfMonth := clock.Date()
+	if !e.month(int(month)) {
 		return false
 	}
-	length := time.Date(clock.Year(), clock.Month()+1, 0, 0, 0, 0, 0, time.UTC).Day()
-	day := e.day(clock.Day()) || e.lastDay && clock.Day() == length
-	weekday := e.weekday(clock.Day(), length, clock.Weekday())
+	length := time.Date(year, month+1, 0, 0, 0, 0, 0, time.UTC).Day()
+	day := e.day(dayOfMonth) || e.lastDay && dayOfMonth == length
+	weekday := e.weekday(dayOfMonth, length, clock.Weekday())
 	if e.starDay || e.starWeekday {
 		return day && weekday
 	}
@@ -142,14 +143,16 @@ func randomField(rng *rand.Rand, low, high int, names []string, near int) (strin
 // walk is every minute of a stretch of real time, with what the clock shows then, as a time in UTC.
 type walk struct {
 	real, shown []time.Time
+	minutes     []int // of shown, from a day before the first on
 }
 
 func walkTime(from, until time.Time, zone *time.Location) walk {
 	var w walk
 	for t := from; !t.After(until); t = t.Add(time.Minute) {
 		local := t.In(zone)
-		w.real = append(w.real, t.UTC())
-		w.shown = append(w.shown, time.Date(local.Year(), local.Month(), local.Day(), local.Hour(), local.Minute(), 0, 0, time.UTC))
+		clock := time.Date(local.Year(), local.Month(), local.Day(), local.Hour(), local.Minute(), 0, 0, time.UTC)
+		w.real, w.shown = append(w.real, t.UTC()), append(w.shown, clock)
+		w.minutes = append(w.minutes, 1440+int(clock.Sub(w.shown[0])/time.Minute))
 	}
 	return w
 }
@@ -157,17 +160,16 @@ func walkTime(from, until time.Time, zone *time.Location) walk {
 // firings are the minutes of a walk at which an expression fires.
 func (w walk) firings(e naiveExpression) []time.Time {
 	var list []time.Time
-	seen := make(map[time.Time]bool, len(w.shown))
+	seen := make([]bool, 2*len(w.shown)+4*1440)
 	for i, clock := range w.shown {
 		fires := e.matches(clock)
 		if e.fixed {
-			fires = fires && !seen[clock]
-			seen[clock] = true
-			if i > 0 {
-				for skipped := w.shown[i-1].Add(time.Minute); skipped.Before(clock); skipped = skipped.Add(time.Minute) {
-					fires = fires || e.matches(skipped) && !seen[skipped]
-					seen[skipped] = true
-				}
+			fires = fires && !seen[w.minutes[i]]
+			seen[w.minutes[i]] = true
+			for skipped := w.minutes[max(i-1, 0)] + 1; skipped < w.minutes[i]; skipped++ {
+				clock := w.shown[0].Add(time.Duration(skipped-1440) * time.Minute)
+				fires = fires || e.matches(clock) && !seen[skipped]
+				seen[skipped] = true
 			}
 		}
 		if fires {
@@ -186,7 +188,7 @@ func TestAgainstNaiveScan(t *testing.T) {
 	for _, change := range clockChanges(t) {
 		w := walkTime(change.at.Add(-4*24*time.Hour), change.at.Add(5*24*time.Hour), change.zone)
 		until := w.real[len(w.real)-1]
-		for range 40 {
+		for range 24 {
 			near := change.at.In(change.zone).Add(time.Duration(rng.IntN(240)-180) * time.Minute)
 			e := randomExpression(rng, near)
 			timing, _, err := schedule.Parse(schedule.Spec{Cron: e.text, Timezone: change.zone.String()}, w.real[0], w.real[0])
@@ -341,7 +343,7 @@ func TestCalendars(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(27, 3))
 	now := time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)
-	for range 60 {
+	for range 20 {
 		e := randomExpression(rng, now.Add(time.Duration(rng.IntN(1e6))*time.Minute))
 		timing, _, err := schedule.Parse(schedule.Spec{Cron: e.text, Timezone: "Asia/Kathmandu"}, now, now)
 		if err != nil {

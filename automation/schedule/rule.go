@@ -107,7 +107,7 @@ func (c *cronRule) latest(after, until int64) (int64, bool) {
 
 func (c *cronRule) equal(other rule) bool {
 	o, ok := other.(*cronRule)
-	return ok && c.table == o.table && c.zone.String() == o.zone.String()
+	return ok && c.table.normal() == o.table.normal() && c.zone.String() == o.zone.String()
 }
 
 // everyRule is all instants that are a multiple of every away from anchor, in seconds.

@@ -83,7 +83,8 @@ func (t *Text) value() string {
 
 // Parse returns the timing of a schedule that is saved at the time now and was created at the time created, with
 // warnings about it. The error is an [*InvalidError] with all violations: what [Restore] refuses, an instant that is
-// not in the future, and an expression that never fires.
+// not in the future, and an expression that never fires. A schedule that is saved again with the spec it has is
+// restored, not parsed: its one instant may be past by then.
 func Parse(spec Spec, created, now time.Time) (Timing, []Warning, error) {
 	p := &specParser{spec: spec, created: created}
 	timing := p.parse()
@@ -230,8 +231,9 @@ func (p *specParser) at(zone *time.Location) rule {
 		return &atRule{at: instant.Unix(), zone: time.UTC}
 	}
 	local, ok := parseLocal(text)
+	first := firstShown(zone, local.Unix())
 	switch {
-	case !ok:
+	case !ok || !isInstant(first):
 		p.refuse("at", "%q is not a time; %s", text, form)
 	case p.spec.Timezone == "":
 		p.refuse("timezone", "is required, since at is a local time; write an IANA name such as Europe/Berlin, or give at "+
@@ -239,21 +241,24 @@ func (p *specParser) at(zone *time.Location) rule {
 	default:
 		p.warnLocal(zone, local.Unix())
 	}
-	return &atRule{at: firstShown(zone, local.Unix()), zone: zone}
+	return &atRule{at: first, zone: zone}
 }
 
 // parseInstant reads a time in RFC 3339, as strictly as JSON does.
 func parseInstant(text string) (time.Time, bool) {
 	var t time.Time
 	err := t.UnmarshalText([]byte(text))
-	return t, err == nil && t.Unix() >= firstInstant
+	return t, err == nil && isInstant(t.Unix())
 }
+
+// isInstant reports whether a Unix time can be an instant.
+func isInstant(unix int64) bool { return unix >= firstInstant && unix <= lastInstant }
 
 // parseLocal reads a date and a time of day without an offset.
 func parseLocal(text string) (time.Time, bool) {
 	for _, layout := range []string{"2006-01-02T15:04:05", "2006-01-02T15:04"} {
 		// The package time takes a fraction and hours of one digit that the layout does not have.
-		if t, err := time.Parse(layout, text); err == nil && len(text) == len(layout) && t.Unix() >= firstInstant {
+		if t, err := time.Parse(layout, text); err == nil && len(text) == len(layout) {
 			return t, true
 		}
 	}

@@ -36,8 +36,8 @@ type State struct {
 	Unfinished []Run
 	// Blocked is ReasonMachineRevoked or ReasonNotExecutable when no run can be admitted; else empty.
 	Blocked Reason
-	// Taken are instants after the cursor that have a run already. There are some only after the cursor was set
-	// back, by [Decide] or by a resumption on a clock that was set back.
+	// Taken are the times after the cursor, or after now, that runs of the schedule have as their instant already,
+	// each once. There are some only where the cursor is or was ahead of now, because a clock was set back.
 	Taken []time.Time
 }
 

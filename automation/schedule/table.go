@@ -48,11 +48,31 @@ func (t *table) daysIn(first int64, length int) uint64 {
 		return days
 	}
 	weekdays := t.weekdaysIn(first, length)
-	if t.starDay || t.starWeekday {
-		return days & weekdays
+	if t.eitherDay() {
+		return days | weekdays
 	}
-	return days | weekdays
+	return days & weekdays
 }
+
+// normal returns a table that has the same matches and is the same for many ways to write them.
+func (t *table) normal() table {
+	n := *t
+	either := t.eitherDay()
+	if either && (n.days == allDays || n.weekdays == allWeekdays) {
+		n.days, n.weekdays, either = allDays, allWeekdays, false
+	}
+	if n.days == allDays {
+		n.lastDay = false
+	}
+	if n.weekdays == allWeekdays {
+		n.nth, n.last = [6]uint64{}, 0
+	}
+	n.starDay, n.starWeekday = !either, false
+	return n
+}
+
+// eitherDay reports whether a match of one of the two day fields suffices.
+func (t *table) eitherDay() bool { return !t.starDay && !t.starWeekday }
 
 // weekdaysIn returns the days of a month that the day of week selects.
 func (t *table) weekdaysIn(first int64, length int) uint64 {

@@ -20,10 +20,10 @@ func (p *specParser) warnAbout(timing Timing, now time.Time) {
 	}
 	if c.table.eitherDay() {
 		either := "fires when the day of month OR the day of week matches"
-		if days, everyDay := c.table.describeDays(); everyDay {
-			either += ", which together is " + days
+		if days := c.table.describeDays(); days.clauses {
+			either += ": " + days.text
 		} else {
-			either += ": " + days
+			either += ", which together is " + days.text
 		}
 		p.warn("cron", "%s; to restrict one of them only, write * in the other", either)
 	}

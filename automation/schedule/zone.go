@@ -3,6 +3,7 @@ package schedule
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -107,28 +108,36 @@ func checkZoneName(name string) error {
 	case "posix", "right", "factory":
 		return fmt.Errorf("%q is not a zone of the IANA database; write a name such as Europe/Berlin", name)
 	}
-	if len(name) > maxZoneName {
-		return fmt.Errorf("is %d bytes; write an IANA name, such as Europe/Berlin", len(name))
+	// Hosts take an odd path, such as Europe//Berlin, for the file that it leads to.
+	if len(name) > maxZoneName || !zoneName.MatchString(name) {
+		return unknownZone(name)
 	}
 	return nil
 }
 
 const maxZoneName = 100
 
+var zoneName = regexp.MustCompile(`^[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*$`)
+
 func unknownZone(name string) error {
+	if len(name) > maxZoneName {
+		return fmt.Errorf("is %d bytes; write an IANA name, such as Europe/Berlin, or UTC", len(name))
+	}
 	if strings.ContainsAny(name, "+:") || strings.HasPrefix(name, "-") {
 		return fmt.Errorf("%q is an offset, not a zone; write the IANA name of a place, such as Europe/Berlin, or UTC", name)
 	}
 	for _, near := range nearZoneNames(name) {
-		if _, err := time.LoadLocation(near); err == nil && near != name {
+		if !zoneName.MatchString(near) || near == name {
+			continue
+		}
+		if _, err := time.LoadLocation(near); err == nil {
 			return fmt.Errorf("%q is not a known zone; did you mean %q?", name, near)
 		}
 	}
 	return fmt.Errorf("%q is not a known zone; write an IANA name, such as Europe/Berlin, or UTC", name)
 }
 
-// nearZoneNames returns the name in the usual spellings: America/New_York, Africa/Dar_es_Salaam need not be found,
-// UTC.
+// nearZoneNames returns the name as zones are usually spelled: America/New_York, UTC.
 func nearZoneNames(name string) []string {
 	spaced := strings.ReplaceAll(strings.TrimSpace(name), " ", "_")
 	title := []byte(strings.ToLower(spaced))

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -87,11 +86,7 @@ func decodeNotification(input json.RawMessage) (notification, error) {
 	if len(violations) == 0 {
 		return n, nil
 	}
-	parts := make([]string, len(violations))
-	for i, v := range violations {
-		parts[i] = strings.TrimSpace(v.Path + " " + v.Message)
-	}
-	return notification{}, failed("the input of %s is not valid: %s", NotifyUserID, strings.Join(parts, "; "))
+	return notification{}, invalidInput(NotifyUserID, violations)
 }
 
 func checkText(field, text string, most int) []strictjson.Violation {

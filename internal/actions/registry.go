@@ -17,6 +17,7 @@ import (
 	"strings"
 
 	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/strictjson"
 )
 
 // Action is one thing that plans can ask for by its id.
@@ -27,9 +28,22 @@ type Action struct {
 	Run func(ctx context.Context, step automation.ConcreteStep) (json.RawMessage, error)
 }
 
+// Source is a set of actions under a common first part of their ids, which may not be known before they are
+// asked for: a server with tools.
+type Source interface {
+	// Name is the first part of the ids of all its actions.
+	Name() string
+	// IDs returns the ids of its actions.
+	IDs(ctx context.Context) ([]string, error)
+	// Run runs the action that the step names, as [Action.Run] does. For an id that it does not have the error
+	// is an action_not_found.
+	Run(ctx context.Context, step automation.ConcreteStep) (json.RawMessage, error)
+}
+
 // Registry is the set of actions of one machine. It does not change and is safe for concurrent use.
 type Registry struct {
-	byID map[string]Action
+	byID    map[string]Action
+	sources map[string]Source // by name
 }
 
 // NewRegistry returns a registry of the given actions. Two with one id are an error.
@@ -44,25 +58,58 @@ func NewRegistry(list ...Action) (*Registry, error) {
 	return r, nil
 }
 
-// IDs returns the ids of all actions, sorted.
+// AddSources returns a registry with further sources of actions. A source whose name begins the id of an
+// action that is there already, or is that of another source, is an error.
+func (r *Registry) AddSources(list ...Source) (*Registry, error) {
+	added := &Registry{byID: r.byID, sources: maps.Clone(r.sources)}
+	if added.sources == nil {
+		added.sources = make(map[string]Source, len(list))
+	}
+	for _, source := range list {
+		name := source.Name()
+		if _, taken := added.sources[name]; taken {
+			return nil, fmt.Errorf("two sources of actions have the name %s", name)
+		}
+		for id := range r.byID {
+			if firstPart(id) == name {
+				return nil, fmt.Errorf("a source of actions has the name %s, with which the action %s begins", name, id)
+			}
+		}
+		added.sources[name] = source
+	}
+	return added, nil
+}
+
+// IDs returns the ids of all actions but those of sources, sorted.
 func (r *Registry) IDs() []string { return slices.Sorted(maps.Keys(r.byID)) }
 
 // Run runs the action that the step names. The error is a [*automation.StepError], or the context's when
 // that ended the action.
 func (r *Registry) Run(ctx context.Context, step automation.ConcreteStep) (json.RawMessage, error) {
-	action, ok := r.byID[step.ActionID]
-	if !ok {
-		return nil, &automation.StepError{Code: automation.StepErrActionNotFound, Message: r.notFound(step.ActionID)}
-	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	result, err := action.Run(ctx, step)
+	run := r.byID[step.ActionID].Run
+	source := r.sources[firstPart(step.ActionID)]
+	switch {
+	case run != nil:
+	case source != nil:
+		run = source.Run
+	default:
+		return nil, r.notFound(step.ActionID, r.IDs())
+	}
+	result, err := run(ctx, step)
 	if err == nil {
 		return result, nil
 	}
 	var stepErr *automation.StepError
-	if errors.As(err, &stepErr) || ctx.Err() != nil {
+	switch {
+	case source != nil && errors.As(err, &stepErr) && stepErr.Code == automation.StepErrActionNotFound:
+		if ids, listErr := source.IDs(ctx); listErr == nil && ctx.Err() == nil {
+			return nil, r.notFound(step.ActionID, append(ids, r.IDs()...))
+		}
+		return nil, err
+	case errors.As(err, &stepErr), ctx.Err() != nil:
 		return nil, err
 	}
 	return nil, failed("%v", err)
@@ -73,21 +120,43 @@ func failed(format string, args ...any) *automation.StepError {
 	return &automation.StepError{Code: automation.StepErrActionFailed, Message: fmt.Sprintf(format, args...)}
 }
 
-func (r *Registry) notFound(id string) string {
-	ids := r.IDs()
-	if near := nearNames(id, ids); len(near) > 0 {
-		return fmt.Sprintf("this machine has no action %q; did you mean %s?", id, strings.Join(near, " or "))
+// invalidInput is the action_failed of an input that the action refuses, with every reason.
+func invalidInput(id string, violations []strictjson.Violation) *automation.StepError {
+	parts := make([]string, len(violations))
+	for i, v := range violations {
+		parts[i] = strings.TrimSpace(v.Path + " " + v.Message)
 	}
-	if len(ids) == 0 {
-		return fmt.Sprintf("this machine has no action %q, and no other", id)
+	return failed("the input of %s is not valid: %s", id, strings.Join(parts, "; "))
+}
+
+// notFound is the action_not_found of an id, with what may have been meant among the known ones.
+func (r *Registry) notFound(id string, known []string) *automation.StepError {
+	message := ""
+	near := nearNames(id, append(known, slices.Sorted(maps.Keys(r.sources))...))
+	switch {
+	case len(near) > 0:
+		message = fmt.Sprintf("this machine has no action %q; did you mean %s?", id, strings.Join(near, " or "))
+	case len(known) == 0 && len(r.sources) == 0:
+		message = fmt.Sprintf("this machine has no action %q, and no other", id)
+	default:
+		message = fmt.Sprintf("this machine has no action %q; it has %s", id, r.list(known))
 	}
+	return &automation.StepError{Code: automation.StepErrActionNotFound, Message: message}
+}
+
+// list names some of the known actions, and all sources.
+func (r *Registry) list(known []string) string {
 	const shown = 20
 	more := ""
-	if len(ids) > shown {
-		more = fmt.Sprintf(" and %d more", len(ids)-shown)
-		ids = ids[:shown]
+	if len(known) > shown {
+		more = fmt.Sprintf(" and %d more", len(known)-shown)
+		known = known[:shown]
 	}
-	return fmt.Sprintf("this machine has no action %q; it has %s%s", id, strings.Join(ids, ", "), more)
+	names := slices.Clone(known)
+	for _, source := range slices.Sorted(maps.Keys(r.sources)) {
+		names = append(names, source+".*")
+	}
+	return strings.Join(names, ", ") + more
 }
 
 // nearNames returns up to three known ids that were probably meant, the nearest first: a few letters apart,

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -217,7 +219,7 @@ func (m *machineProcess) spawn(ctx context.Context) error {
 		"--exit-when-orphaned", workerOrphanExit.String(),
 		"--log-format", "json", "--log-level", m.app.settings.LogLevel)
 	command.Dir = m.dir
-	command.Env = append(os.Environ(), "ERRAND_DATA_DIR="+m.app.settings.DataDir)
+	command.Env = workerEnviron(os.Environ(), m.app.settings.DataDir)
 	command.Stdout, command.Stderr = log, log
 	command.SysProcAttr = ownSession()
 	if err := command.Start(); err != nil {
@@ -232,6 +234,15 @@ func (m *machineProcess) spawn(ctx context.Context) error {
 	case <-ctx.Done():
 		return nil
 	}
+}
+
+// workerEnviron is this process's environment without its settings: a machine holds no credential of the database
+// or of Temporal.
+func workerEnviron(own []string, dataDir string) []string {
+	environ := slices.DeleteFunc(slices.Clone(own), func(variable string) bool {
+		return strings.HasPrefix(variable, "ERRAND_") || strings.HasPrefix(variable, "TEMPORAL_")
+	})
+	return append(environ, "ERRAND_DATA_DIR="+dataDir)
 }
 
 func (m *machineProcess) logPath() string { return filepath.Join(m.app.settings.DataDir, "worker.log") }

@@ -78,7 +78,9 @@ func (s *Server) signalWorker(signal syscall.Signal) {
 		s.tb.Fatalf("sending %s to the worker, pid %d: %v", signal, pid, err)
 	}
 	Eventually(s.tb, patience, "the worker has ended", func() (string, bool) {
-		return fmt.Sprintf("pid %d runs", pid), !Alive(pid)
+		// Its first thread may be gone before the last one, which gives the lock back.
+		holder, held := s.WorkerPID()
+		return fmt.Sprintf("pid %d alive: %t; lock held: %t, by pid %d", pid, Alive(pid), held, holder), !Alive(pid) && (!held || holder != pid)
 	})
 }
 

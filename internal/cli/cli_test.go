@@ -116,15 +116,18 @@ func TestRequests(t *testing.T) {
 		"a file named -":              {[]string{"create", "--file", "-"}, create, created},
 		"no input":                    {[]string{"list"}, "", seen{"GET", "/v1/automations", "", "Bearer key", nil}},
 		"a query": {
-			[]string{"list", "--input", `{"enabled":true,"limit":5,"query":"a&b=c d"}`}, "",
+			[]string{"list", "--input", `{"enabled":true,"limit":5,"query":"a&b=c d"}`},
+			"",
 			seen{"GET", "/v1/automations", "enabled=true&limit=5&query=a%26b%3Dc+d", "Bearer key", nil},
 		},
 		"an id in the path": {
-			[]string{"run", "--input", `{"run_id":"` + runID + `","wait_ms":5}`}, "",
+			[]string{"run", "--input", `{"run_id":"` + runID + `","wait_ms":5}`},
+			"",
 			seen{"GET", "/v1/runs/" + runID, "wait_ms=5", "Bearer key", nil},
 		},
 		"an id in the path and the rest in the body": {
-			[]string{"cancel-run", "--input", `{"run_id":"` + runID + `","reason":"why","force":true}`}, "",
+			[]string{"cancel-run", "--input", `{"run_id":"` + runID + `","reason":"why","force":true}`},
+			"",
 			seen{"POST", "/v1/runs/" + runID + "/cancel", "", "Bearer key", map[string]any{"reason": "why", "force": true}},
 		},
 	}
@@ -270,8 +273,11 @@ func TestHelpNeedsNothing(t *testing.T) {
 	}
 	for _, command := range catalog.Commands() {
 		for _, args := range [][]string{
-			{command.Name, "--help"}, {"--help", command.Name}, {"automations", command.Name, "-h"},
-			{command.Name, "--input", "{broken", "--nonsense", "--help"}, {"help", command.Name},
+			{command.Name, "--help"},
+			{"--help", command.Name},
+			{"automations", command.Name, "-h"},
+			{command.Name, "--input", "{broken", "--nonsense", "--help"},
+			{"help", command.Name},
 		} {
 			r := call(t, broken, "", args...)
 			if r.exit != 0 || r.stderr != "" || !strings.Contains(r.stdout, command.Contract) || !strings.Contains(r.stdout, command.Example) {

@@ -18,6 +18,7 @@ const levelTrace = slog.LevelDebug - 4
 var harmless = []string{
 	"HTTP API port has not been set.", // the port is left closed on purpose
 	"Search attribute ",               // "… already exists.", at each start of a client that wants it
+	"GetHistory page size is larger ", // the web interface asks for 1,000 events whenever it shows a run
 }
 
 // shardUnknown is the error of a queue that looks for work while its shard is still being taken over at a start.

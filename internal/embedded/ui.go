@@ -145,7 +145,8 @@ func newUIAssets(mount string) (*uiAssets, error) {
 	return &uiAssets{
 		FS: local, files: http.FileServerFS(local), page: page,
 		policy: "default-src 'self'; script-src 'self' 'sha256-" + base64.StdEncoding.EncodeToString(hash[:]) + "'; " +
-			"style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; object-src 'none'; " +
+			"style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; manifest-src 'self' data:; " +
+			"object-src 'none'; " +
 			"base-uri 'none'; form-action 'none'; frame-ancestors 'self'",
 	}, nil
 }

@@ -79,37 +79,44 @@ func New(o Options) (*Engine, error) {
 func (e *Engine) Connect(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := e.identify(ctx); err != nil {
+	namespace, err := e.identify(ctx)
+	if err != nil {
 		return e.observe(err)
 	}
-	e.ensureSearchAttributes(ctx)
+	e.ensureSearchAttributes(ctx, namespace)
 	return e.observe(nil)
 }
 
-// identify reads the id of the cluster and of the namespace, which together tell one engine from another.
-func (e *Engine) identify(ctx context.Context) error {
+// identify reads the id of the cluster and of the namespace, which together tell one engine from another. Credentials
+// that are good for one namespace may not ask for the cluster's id; the namespace's is unique by itself.
+func (e *Engine) identify(ctx context.Context) (*workflowservice.DescribeNamespaceResponse, error) {
+	var denied *serviceerror.PermissionDenied
 	cluster, err := e.client.WorkflowService().GetClusterInfo(ctx, &workflowservice.GetClusterInfoRequest{})
-	if err != nil {
-		return translate("reading the id of the Temporal cluster", err)
+	if err != nil && !errors.As(err, &denied) {
+		return nil, translate("reading the id of the Temporal cluster", err)
 	}
 	namespace, err := e.client.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{
 		Namespace: e.namespace,
 	})
 	if err != nil {
-		return translate(fmt.Sprintf("reading the Temporal namespace %q", e.namespace), err)
+		return nil, translate(fmt.Sprintf("reading the Temporal namespace %q", e.namespace), err)
 	}
 	id := cluster.GetClusterId() + "/" + namespace.GetNamespaceInfo().GetId()
 	e.id.Store(&id)
-	return nil
+	return namespace, nil
 }
 
 // ensureSearchAttributes creates the search attributes that are missing.
-func (e *Engine) ensureSearchAttributes(ctx context.Context) {
+func (e *Engine) ensureSearchAttributes(ctx context.Context, namespace *workflowservice.DescribeNamespaceResponse) {
 	wanted := map[string]enumspb.IndexedValueType{}
 	for _, key := range SearchAttributes() {
 		wanted[key] = enumspb.INDEXED_VALUE_TYPE_KEYWORD
 	}
 	operator := e.client.OperatorService()
+	// Who may not list them, as in Temporal Cloud, finds their names in the namespace itself.
+	for _, name := range namespace.GetConfig().GetCustomSearchAttributeAliases() {
+		delete(wanted, name)
+	}
 	if have, err := operator.ListSearchAttributes(ctx, &operatorservice.ListSearchAttributesRequest{
 		Namespace: e.namespace,
 	}); err == nil {

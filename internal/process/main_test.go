@@ -67,7 +67,8 @@ func helperDescriptors(args []string) {
 func helperWorker(args []string) {
 	p, err := process.Start(process.Spec{
 		Program: "sh", Args: []string{"-c", args[0]}, Dir: "/", MaxOutputBytes: 1024,
-		Env: append(os.Environ(), "PROCESS_TEST_WORKER="+strconv.Itoa(os.Getpid())),
+		Env:       append(os.Environ(), "PROCESS_TEST_WORKER="+strconv.Itoa(os.Getpid())),
+		DieWithUs: os.Getenv("PROCESS_TEST_DIE") != "",
 	})
 	if err != nil {
 		panic(err)

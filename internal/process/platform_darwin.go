@@ -26,6 +26,11 @@ var BootID = sync.OnceValue(func() string {
 // those that Go opens are never inherited.
 func sealDescriptors() { sealDescriptorDir() }
 
+// spawnProcess starts a process. The system does not end it with its parent.
+func spawnProcess(path string, argv []string, attr *os.ProcAttr, _ bool) (*os.Process, error) {
+	return os.StartProcess(path, argv, attr)
+}
+
 // awaitExit reaps the process: here that comes before the sweep of its group.
 func awaitExit(p *os.Process) ending {
 	state, err := p.Wait()

@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"os"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,6 +37,34 @@ func growPipe(f *os.File) {
 		return
 	}
 	_ = conn.Control(func(fd uintptr) { _, _ = unix.FcntlInt(fd, unix.F_SETPIPE_SZ, maxPipeBytes) })
+}
+
+// lastingThread runs functions on a thread that lives as long as this process: the system takes the end of the
+// thread that started a process for the death of its parent.
+var lastingThread = sync.OnceValue(func() chan<- func() {
+	calls := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for call := range calls {
+			call()
+		}
+	}()
+	return calls
+})
+
+// spawnProcess starts a process, and has the system kill it when this process dies if that is asked for.
+func spawnProcess(path string, argv []string, attr *os.ProcAttr, dieWithUs bool) (proc *os.Process, err error) {
+	if !dieWithUs {
+		return os.StartProcess(path, argv, attr)
+	}
+	attr.Sys.Pdeathsig = unix.SIGKILL
+	done := make(chan struct{})
+	lastingThread() <- func() {
+		defer close(done)
+		proc, err = os.StartProcess(path, argv, attr)
+	}
+	<-done
+	return proc, err
 }
 
 // awaitExit blocks until the process has ended and leaves it to be reaped later, so it returns no state.

@@ -116,7 +116,7 @@ func TestLeftoverWithAConfusingNameIsFound(t *testing.T) {
 }
 
 // killedWorker starts `sh -c script` below a worker, kills the worker, and returns what identifies the program.
-func killedWorker(t *testing.T, script string) process.Info {
+func killedWorker(t *testing.T, script string, environ ...string) process.Info {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -124,7 +124,7 @@ func killedWorker(t *testing.T, script string) process.Info {
 	}
 	worker := exec.Command(exe, script)
 	worker.Dir = t.TempDir()
-	worker.Env = append(os.Environ(), helperVariable+"=worker")
+	worker.Env = append(append(os.Environ(), helperVariable+"=worker"), environ...)
 	out, err := worker.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -259,4 +259,14 @@ func environs(t *testing.T) []string {
 		}
 	}
 	return all
+}
+
+func TestProcessDiesWithUs(t *testing.T) {
+	t.Parallel()
+	dying := killedWorker(t, "trap '' TERM HUP; exec sleep 600", "PROCESS_TEST_DIE=1")
+	eventually(t, "the program is gone with its worker", gone(dying.PID))
+	living := killedWorker(t, "exec sleep 600")
+	if gone(living.PID)() {
+		t.Error("the program of the other worker is gone as well")
+	}
 }

@@ -32,7 +32,7 @@ func startProcess(path string, spec Spec, files []*os.File, group *cgroup) (*os.
 	}
 	group.receive(attr.Sys)
 	for try := 1; ; try++ {
-		proc, err := os.StartProcess(path, argv, attr)
+		proc, err := spawnProcess(path, argv, attr, spec.DieWithUs)
 		if !errors.Is(err, syscall.ETXTBSY) || try == textBusyTries {
 			return proc, err
 		}

@@ -2,6 +2,7 @@ package process
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -32,6 +33,11 @@ type Spec struct {
 	Env []string
 	// Stdin is what the process reads; empty means end of file at once.
 	Stdin []byte
+	// Dialogue leaves standard input and output to the caller: see [Process.Dialogue]. Stdin must be empty then,
+	// and the result has no standard output.
+	Dialogue bool
+	// DieWithUs has the system kill the main process when this one dies, however it dies. Only Linux can.
+	DieWithUs bool
 	// Timeout is how long the main process may run, on a clock that stands still while the machine sleeps;
 	// 0 means without limit.
 	Timeout time.Duration
@@ -110,8 +116,9 @@ type Process struct {
 	info    Info
 	started time.Time
 	stdin   *feed
-	stdout  *stream
+	stdout  *stream // nil in a dialogue
 	stderr  *stream
+	answers *os.File // the standard output in a dialogue
 
 	stopOnce   sync.Once
 	stopReason StopReason    // written once, before stopSignal is closed
@@ -153,7 +160,7 @@ func Start(spec Spec) (*Process, error) {
 
 // spawn starts the program at path with its pipes; on failure every descriptor is closed again.
 func (p *Process) spawn(path string) error {
-	pipes, err := openPipes(len(p.spec.Stdin) > 0)
+	pipes, err := openPipes(len(p.spec.Stdin) > 0 || p.spec.Dialogue)
 	if err != nil {
 		return startErrorf(SpawnFailed, err, "the pipes for the program's input and output could not be made: %v", err)
 	}
@@ -167,8 +174,12 @@ func (p *Process) spawn(path string) error {
 	ownChildren.add(proc.Pid)
 	p.proc = proc
 	p.tree, p.info = openTree(proc, p.spec, group)
-	p.stdin = startFeed(pipes.stdin, p.spec.Stdin)
-	p.stdout = startStream(pipes.stdout, p.spec.MaxOutputBytes)
+	if p.spec.Dialogue {
+		p.stdin, p.answers = openFeed(pipes.stdin), pipes.stdout
+	} else {
+		p.stdin = startFeed(pipes.stdin, p.spec.Stdin)
+		p.stdout = startStream(pipes.stdout, p.spec.MaxOutputBytes)
+	}
 	p.stderr = startStream(pipes.stderr, p.spec.MaxOutputBytes)
 	p.spec.Stdin = nil
 	return nil
@@ -195,6 +206,16 @@ func startGrouped(path string, spec Spec, files []*os.File) (*os.Process, *cgrou
 
 // Info returns what identifies the process.
 func (p *Process) Info() Info { return p.info }
+
+// Dialogue returns the standard input of the process to write to and its standard output to read from; both
+// are nil unless Spec.Dialogue was set. The caller closes both. After the process has ended a write fails, and
+// what it wrote can still be read.
+func (p *Process) Dialogue() (stdin io.WriteCloser, stdout io.ReadCloser) {
+	if p.answers == nil {
+		return nil, nil
+	}
+	return p.stdin.w, p.answers
+}
 
 // Stop asks the whole group to end, kills it after the grace period, and makes reason the result's. The first
 // reason wins, and a stop after the main process has ended changes nothing. It returns at once.
@@ -226,7 +247,9 @@ func (p *Process) supervise() {
 	p.sweep(grace)
 	p.stdin.stop()
 	keepReading := p.spec.KeepLeftovers && p.result.Leftovers > 0
-	p.result.Stdout = p.stdout.finish(keepReading)
+	if p.stdout != nil {
+		p.result.Stdout = p.stdout.finish(keepReading)
+	}
 	p.result.Stderr = p.stderr.finish(keepReading)
 	p.reap(end)
 	p.tree.close()

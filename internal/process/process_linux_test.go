@@ -1,6 +1,8 @@
 package process_test
 
 import (
+	"bufio"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -275,6 +277,37 @@ func TestStdin(t *testing.T) {
 				t.Errorf("kind %s, exit code %v, stdout %.60q (%d bytes), stderr %q", r.Kind, *r.ExitCode, r.Stdout.Text, r.Stdout.Bytes, r.Stderr.Text)
 			}
 		})
+	}
+}
+
+func TestDialogue(t *testing.T) {
+	t.Parallel()
+	s := spec(t, "sh", "-c", "while read line; do echo \"<$line>\"; done; echo bye; echo err >&2")
+	s.Dialogue = true
+	p := start(t, s)
+	in, out := p.Dialogue()
+	defer out.Close()
+	answers := bufio.NewScanner(out)
+	for _, line := range []string{"one", "two"} {
+		if _, err := io.WriteString(in, line+"\n"); err != nil {
+			t.Fatal(err)
+		}
+		if !answers.Scan() || answers.Text() != "<"+line+">" {
+			t.Fatalf("answer %q to %q", answers.Text(), line)
+		}
+	}
+	if err := in.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := p.Wait()
+	if !answers.Scan() || answers.Text() != "bye" || answers.Scan() {
+		t.Errorf("last words %q", answers.Text())
+	}
+	if r.Kind != process.Exited || *r.ExitCode != 0 || r.Stderr.Text != "err\n" || r.Stdout.Bytes != 0 {
+		t.Errorf("result %+v", r)
+	}
+	if in, out := start(t, spec(t, "true")).Dialogue(); in != nil || out != nil {
+		t.Error("there is a dialogue that nobody asked for")
 	}
 }
 

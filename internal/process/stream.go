@@ -87,6 +87,13 @@ func startFeed(w *os.File, data []byte) *feed {
 	return f
 }
 
+// openFeed leaves it to somebody else to write to w and to close it.
+func openFeed(w *os.File) *feed {
+	f := &feed{w: w, done: make(chan struct{})}
+	close(f.done)
+	return f
+}
+
 // stop ends a feed that nobody reads any more.
 func (f *feed) stop() {
 	if f.w != nil {

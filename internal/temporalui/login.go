@@ -19,7 +19,7 @@ var loginHTML string
 
 var (
 	loginPage   = template.Must(template.New("login").Parse(loginHTML))
-	loginPolicy = "default-src 'none'; style-src '" + styleHash() + "'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+	loginPolicy = "default-src 'none'; style-src '" + styleHash() + "'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 
 // styleHash names the page's own style in its policy.

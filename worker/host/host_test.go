@@ -618,6 +618,7 @@ func TestHelloEndsAndForgetsWhatDoesNotCount(t *testing.T) {
 	w.attempt(runs)
 	w.attempt(over)
 	pid := w.running("runs", 1)
+	w.running("over", 1)
 	w.ledger.intercept(func(rw http.ResponseWriter, r *http.Request, serve http.HandlerFunc) {
 		if r.URL.Path != "/v1/machine/hello" && r.URL.Path != "/v1/machine/events" {
 			panic(http.ErrAbortHandler)

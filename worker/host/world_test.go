@@ -4,6 +4,8 @@ package host_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,7 +32,7 @@ const patience = 30 * time.Second
 
 // quick makes a host retry and beat often, so that tests are short.
 var quick = host.Timing{
-	HeartbeatEvery: 5 * time.Millisecond, HeartbeatTimeout: 300 * time.Millisecond,
+	HeartbeatEvery: 5 * time.Millisecond, HeartbeatTimeout: patience,
 	RetryFirst: 5 * time.Millisecond, RetryMax: 20 * time.Millisecond, Call: 5 * time.Second,
 	EndWithin: 10 * time.Second, SettleWithin: 5 * time.Second,
 }
@@ -127,8 +129,10 @@ func (w *world) sh(name, source string) automation.StepRef {
 }
 
 func shellStep(name, files, source string) automation.ConcreteStep {
+	// Processes are found by their step's key, so no two tests may share one.
+	unique := sha256.Sum256([]byte(files))
 	return automation.ConcreteStep{
-		RunID: "run-" + name, StepID: "only", Kind: automation.KindScript, Runtime: automation.RuntimeShell,
+		RunID: "run-" + name + "-" + hex.EncodeToString(unique[:8]), StepID: "only", Kind: automation.KindScript, Runtime: automation.RuntimeShell,
 		Source: "echo $$ >>$FILES/" + name + ".starts\n" + source,
 		Env:    map[string]string{"FILES": files}, TimeoutMs: 60_000, MaxOutputBytes: 1 << 16, Leftovers: automation.LeftoversEnd,
 	}
@@ -170,7 +174,7 @@ func (w *world) starts(name string) []int {
 		w.t.Fatal(err)
 	}
 	var pids []int
-	for _, field := range strings.FieldsSeq(string(text)) {
+	for field := range strings.FieldsSeq(string(text)) {
 		pid, err := strconv.Atoi(field)
 		if err != nil {
 			w.t.Fatal(err)

@@ -1,0 +1,4 @@
+package actions
+
+// CheckAddress lets the tests try addresses that no test can connect to.
+var CheckAddress = checkAddress
