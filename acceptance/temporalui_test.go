@@ -131,7 +131,7 @@ func (b *tab) watchConsole() func() []string {
 				break
 			}
 			if message.IsException() || message.Type == "error" || message.Type == "warning" || message.Type == "assert" {
-				problems = append(problems, message.String())
+				problems = append(problems, message.String()+" ("+message.URL+")")
 			}
 		}
 		collected <- problems

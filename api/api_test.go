@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -381,6 +382,12 @@ func TestRefusals(t *testing.T) {
 		code               string
 	}{
 		"an unknown automation":        {"GET", "/v1/automations/" + newID(), "", 404, "not_found"},
+		"a query with a semicolon":     {"DELETE", "/v1/automations/" + id + "?expected_version=99;", "", 400, "validation_failed"},
+		"a query that is malformed":    {"GET", "/v1/runs?limit=%zz", "", 400, "validation_failed"},
+		"a query that is no UTF-8":     {"GET", "/v1/automations?query=%ff", "", 400, "validation_failed"},
+		"a malformed query of a POST":  {"POST", "/v1/automations/" + id + "/runs?a;b", "", 400, "validation_failed"},
+		"a body on DELETE":             {"DELETE", "/v1/automations/" + id, `{"expected_version":99}`, 400, "validation_failed"},
+		"a body on GET":                {"GET", "/v1/automations/" + id, `{}`, 400, "validation_failed"},
 		"an id that is none":           {"GET", "/v1/automations/x", "", 400, "validation_failed"},
 		"an id with a NUL":             {"GET", "/v1/automations/%00", "", 400, "validation_failed"},
 		"an id that is no UTF-8":       {"GET", "/v1/automations/%ff", "", 400, "validation_failed"},
@@ -489,6 +496,12 @@ func TestIdempotencyKey(t *testing.T) {
 	}
 	if a := w.do("POST", path, `{"input":1,"idempotency_key":"k"}`, header("Idempotency-Key", "l")); a.code(t) != "validation_failed" {
 		t.Errorf("%d %s", a.status, a.body)
+	}
+	for name, keys := range map[string][]string{"two keys": {"k", "l"}, "an empty key": {""}, "no UTF-8": {"k\xe9"}} {
+		a := w.do("POST", path, `{"input":1}`, func(r *http.Request) { r.Header["Idempotency-Key"] = keys })
+		if a.status != 400 || a.code(t) != "validation_failed" {
+			t.Errorf("%s: %d %s", name, a.status, a.body)
+		}
 	}
 	one := w.do("POST", "/v1/automations", definition, header("Idempotency-Key", "k")).json(t)["id"]
 	two := w.do("POST", "/v1/automations", definition, header("Idempotency-Key", "k")).json(t)["id"]
@@ -711,5 +724,39 @@ func TestMachines(t *testing.T) {
 		if got[name] != want {
 			t.Errorf("%s is %v, want %v", name, got[name], want)
 		}
+	}
+}
+
+// TestABodyThatEndsEarly is the caller's fault, and no line of an operator's log.
+func TestABodyThatEndsEarly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for name, request := range map[string]string{
+		"cut off":         "Content-Length: 100\r\n\r\n{\"name\":\"x\"}",
+		"malformed chunk": "Transfer-Encoding: chunked\r\n\r\nzz\r\n",
+	} {
+		connection, err := net.Dial("tcp", strings.TrimPrefix(w.server.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer connection.Close()
+		_, err = fmt.Fprintf(connection, "POST /v1/automations HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %s\r\n%s", userToken, request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := connection.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		body, _ := io.ReadAll(response.Body)
+		if response.StatusCode != 400 || !strings.Contains(string(body), "validation_failed") {
+			t.Errorf("%s: %d %s", name, response.StatusCode, body)
+		}
+	}
+	if log := w.log.String(); strings.Contains(log, "level=ERROR") {
+		t.Errorf("the log:\n%s", log)
 	}
 }

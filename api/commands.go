@@ -1,12 +1,18 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
+	"maps"
+	"net/http"
+	"net/url"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/gin-gonic/gin"
 
@@ -47,36 +53,72 @@ func (a *API) command(command catalog.Command) gin.HandlerFunc {
 }
 
 // commandInput puts a command's input together from path, query, body and the Idempotency-Key header. The
-// body is spliced in as it came, so that the strict decoder sees its duplicates and its very numbers.
+// body is spliced in as it came, so that the strict decoder sees its duplicates and its very numbers. Nothing
+// that a caller sent is passed over: what is not input is refused.
 func commandInput(c *gin.Context, command catalog.Command) ([]byte, error) {
+	body, err := readBody(c)
+	if err != nil {
+		return nil, err
+	}
+	query, err := url.ParseQuery(c.Request.URL.RawQuery)
+	if err != nil {
+		return nil, automation.Invalid(automation.Violation{Message: "the query is malformed: " + err.Error()})
+	}
 	members, bad := pathMembers(c, command)
-	if command.Route.InQuery() {
-		query, unknown := queryMembers(c, command)
-		members, bad = append(members, query...), append(bad, unknown...)
-	} else if len(c.Request.URL.Query()) > 0 {
+	switch {
+	case command.Route.InQuery():
+		inQuery, wrong := queryMembers(query, command)
+		members, bad = append(members, inQuery...), append(bad, wrong...)
+		if len(bytes.TrimSpace(body)) > 0 {
+			bad = append(bad, automation.Violation{Message: "this command takes its input in the query, not in the body"})
+		}
+		body = nil
+	case len(query) > 0:
 		bad = append(bad, automation.Violation{Message: "this command takes its input in the body, not in the query"})
 	}
+	key, wrong := keyMember(c, command, body)
+	members, bad = append(members, key...), append(bad, wrong...)
 	if len(bad) > 0 {
 		return nil, automation.Invalid(bad...)
 	}
-	var body []byte
-	if !command.Route.InQuery() {
-		var err error
-		if body, err = io.ReadAll(c.Request.Body); err != nil {
-			return nil, err
-		}
-	}
-	_, keyed := catalog.MemberOf(command.Input, "idempotency_key")
-	if key := c.GetHeader("Idempotency-Key"); key != "" && keyed {
-		if given, ok := stringMember(body, "idempotency_key"); !ok {
-			members = append(members, member{"idempotency_key", quote(key)})
-		} else if given != key {
-			return nil, automation.Invalid(automation.Violation{
-				Path: "idempotency_key", Message: "differs from the Idempotency-Key header; send one of them",
-			})
-		}
-	}
 	return splice(body, members), nil
+}
+
+// readBody reads a request's body. One that is cut off or malformed is the caller's fault.
+func readBody(c *gin.Context) ([]byte, error) {
+	body, err := io.ReadAll(c.Request.Body)
+	var tooLarge *http.MaxBytesError
+	if err != nil && !errors.As(err, &tooLarge) {
+		return nil, automation.Invalid(automation.Violation{Message: "the body could not be read to its end: " + err.Error()})
+	}
+	return body, err
+}
+
+// keyMember returns what the Idempotency-Key header adds to an input.
+func keyMember(c *gin.Context, command catalog.Command, body []byte) (members []member, bad []automation.Violation) {
+	const name = "idempotency_key"
+	keys := c.Request.Header.Values("Idempotency-Key")
+	if _, keyed := catalog.MemberOf(command.Input, name); !keyed || len(keys) == 0 {
+		return nil, nil
+	}
+	refuse := func(message string) ([]member, []automation.Violation) {
+		return nil, []automation.Violation{{Path: name, Message: message}}
+	}
+	given, inBody := stringMember(body, name)
+	switch key := keys[0]; {
+	case len(keys) > 1:
+		return refuse("is given by more than one Idempotency-Key header; send one")
+	case key == "":
+		return refuse("is an empty Idempotency-Key header; leave it out instead")
+	case !utf8.ValidString(key):
+		return refuse("is not UTF-8 in the Idempotency-Key header")
+	case inBody && given != key:
+		return refuse("differs from the Idempotency-Key header; send one of them")
+	case inBody:
+		return nil, nil
+	default:
+		return []member{{name, quote(key)}}, nil
+	}
 }
 
 // member is one member of the input that does not come from the body.
@@ -87,27 +129,33 @@ type member struct {
 
 func pathMembers(c *gin.Context, command catalog.Command) (members []member, bad []automation.Violation) {
 	for _, name := range placeholders(command.Route.Path) {
-		members = append(members, member{name, quote(c.Param(name))})
+		value := c.Param(name)
+		if !utf8.ValidString(value) {
+			bad = append(bad, automation.Violation{Path: name, Message: notUTF8})
+			continue
+		}
+		members = append(members, member{name, quote(value)})
 	}
 	return members, bad
 }
 
+const notUTF8 = "is not UTF-8"
+
 // queryMembers turns query parameters into members of the types that the command wants.
-func queryMembers(c *gin.Context, command catalog.Command) (members []member, bad []automation.Violation) {
-	query := c.Request.URL.Query()
-	names := make([]string, 0, len(query))
-	for name := range query {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+func queryMembers(query url.Values, command catalog.Command) (members []member, bad []automation.Violation) {
 	inPath := placeholders(command.Route.Path)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(query)) {
 		values := query[name]
+		refuse := func(message string) {
+			bad = append(bad, automation.Violation{Path: strings.ToValidUTF8(name, "\ufffd"), Message: message})
+		}
 		switch {
 		case slices.Contains(inPath, name):
-			bad = append(bad, automation.Violation{Path: name, Message: "is in the path already"})
+			refuse("is in the path already")
 		case len(values) > 1:
-			bad = append(bad, automation.Violation{Path: name, Message: "is given more than once"})
+			refuse("is given more than once")
+		case !utf8.ValidString(name) || !utf8.ValidString(values[0]):
+			refuse(notUTF8)
 		default:
 			members = append(members, member{name, queryValue(command.Input, name, values[0])})
 		}
@@ -179,9 +227,9 @@ func stringMember(body []byte, name string) (string, bool) {
 	return text, true
 }
 
-// quote writes a text as a JSON string. It replaces what is not UTF-8, which no id, key or query may hold.
+// quote writes a text, which is UTF-8, as a JSON string.
 func quote(text string) []byte {
-	quoted, err := strictjson.Marshal(strings.ToValidUTF8(text, "\ufffd"))
+	quoted, err := strictjson.Marshal(text)
 	if err != nil {
 		return []byte(`""`)
 	}

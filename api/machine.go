@@ -1,7 +1,6 @@
 package api
 
 import (
-	"io"
 	"net/http"
 
 	"github.com/gin-gonic/gin"
@@ -76,7 +75,7 @@ func (a *API) finish(c *gin.Context) {
 // decodeBody decodes a request of the machine API, as strictly as any other document.
 func decodeBody[T any](c *gin.Context) (T, error) {
 	var request T
-	body, err := io.ReadAll(c.Request.Body)
+	body, err := readBody(c)
 	if err != nil {
 		return request, err
 	}

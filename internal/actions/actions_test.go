@@ -213,3 +213,66 @@ func TestRegistryRefusesTwoActionsOfOneID(t *testing.T) {
 		t.Errorf("IDs (-want +got):\n%s", diff)
 	}
 }
+
+// source is a source of actions made of its ids.
+type source struct {
+	name string
+	ids  []string
+	err  error
+}
+
+func (s source) Name() string { return s.name }
+
+func (s source) IDs(context.Context) ([]string, error) { return s.ids, s.err }
+
+func (s source) Run(_ context.Context, step automation.ConcreteStep) (json.RawMessage, error) {
+	if s.err != nil {
+		return nil, s.err
+	}
+	for _, id := range s.ids {
+		if id == step.ActionID {
+			return json.RawMessage(`"` + id + `"`), nil
+		}
+	}
+	return nil, &automation.StepError{Code: automation.StepErrActionNotFound, Message: "not here"}
+}
+
+func TestRegistryAsksItsSources(t *testing.T) {
+	t.Parallel()
+	r, err := registry(t, actions.Action{ID: "mail.send"}).AddSources(
+		source{name: "files", ids: []string{"files.copy", "files.sub.move"}},
+		source{name: "away", err: &automation.StepError{Code: automation.StepErrTransportUnavailable, Message: "no route"}},
+		source{name: "odd", err: errors.New("odd")},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := []struct {
+		id   string
+		code automation.StepCode
+		says string
+	}{
+		{"files.copy", "", "files.copy"},
+		{"files.sub.move", "", "files.sub.move"},
+		{"files.cpoy", automation.StepErrActionNotFound, "did you mean files.copy"},
+		{"away.copy", automation.StepErrTransportUnavailable, "no route"},
+		{"odd.copy", automation.StepErrActionFailed, "odd"},
+		{"weather.report", automation.StepErrActionNotFound, "it has mail.send, away.*, files.*, odd.*"},
+	}
+	for _, tt := range tests {
+		got, err := r.Run(t.Context(), automation.ConcreteStep{ActionID: tt.id})
+		text := string(got)
+		if err != nil {
+			text = err.Error()
+		}
+		if stepCode(err) != tt.code || !strings.Contains(text, tt.says) {
+			t.Errorf("%s: %s, %v, want code %q and %q", tt.id, got, err, tt.code, tt.says)
+		}
+	}
+	if _, err := r.AddSources(source{name: "files"}); err == nil {
+		t.Error("two sources of one name are taken")
+	}
+	if _, err := r.AddSources(source{name: "mail"}); err == nil {
+		t.Error("a source is taken that hides an action")
+	}
+}

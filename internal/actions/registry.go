@@ -132,7 +132,7 @@ func invalidInput(id string, violations []strictjson.Violation) *automation.Step
 // notFound is the action_not_found of an id, with what may have been meant among the known ones.
 func (r *Registry) notFound(id string, known []string) *automation.StepError {
 	message := ""
-	near := nearNames(id, append(known, slices.Sorted(maps.Keys(r.sources))...))
+	near := nearNames(id, known)
 	switch {
 	case len(near) > 0:
 		message = fmt.Sprintf("this machine has no action %q; did you mean %s?", id, strings.Join(near, " or "))

@@ -16,12 +16,12 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
-	"github.com/goccy/go-yaml"
 
 	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/catalog"
 	"github.com/errandhq/errand/internal/client"
 	"github.com/errandhq/errand/internal/strictjson"
+	"github.com/errandhq/errand/internal/yamljson"
 )
 
 // Exit codes of the program.
@@ -64,10 +64,10 @@ type Program struct {
 
 // flags are the options of every command of the catalog.
 type flags struct {
-	Input  *string `xor:"input" help:"The input, a JSON object." placeholder:"JSON"`
-	File   *string `xor:"input" help:"A file that holds the input, JSON or YAML; - is standard input." placeholder:"PATH"`
-	Stdin  bool    `xor:"input" help:"Read the input, JSON or YAML, from standard input."`
-	Pretty bool    `help:"Indent the answer."`
+	Input  []string `xor:"input" sep:"none" help:"The input, a JSON object." placeholder:"JSON"`
+	File   []string `xor:"input" sep:"none" help:"A file that holds the input, JSON or YAML; - is standard input." placeholder:"PATH"`
+	Stdin  bool     `xor:"input" help:"Read the input, JSON or YAML, from standard input."`
+	Pretty bool     `help:"Indent the answer."`
 }
 
 // usageError is a mistake in the arguments.
@@ -153,17 +153,21 @@ func usageOf(err error) error {
 
 // input reads the command's input from the one place that was named.
 func (p *Program) input(f flags) (json.RawMessage, error) {
+	if len(f.Input)+len(f.File) > 1 {
+		return nil, usageError{"the input is given more than once; give --input, --file or --stdin, one time"}
+	}
+	if len(f.Input) == 1 {
+		return json.RawMessage(f.Input[0]), nil
+	}
 	var content []byte
 	var err error
 	isYAML := false
 	switch {
-	case f.Input != nil:
-		content = []byte(*f.Input)
-	case f.File != nil && *f.File != "-":
-		content, err = readFile(*f.File)
-		extension := strings.ToLower(filepath.Ext(*f.File))
+	case len(f.File) == 1 && f.File[0] != "-":
+		content, err = readFile(f.File[0])
+		extension := strings.ToLower(filepath.Ext(f.File[0]))
 		isYAML = extension == ".yaml" || extension == ".yml"
-	case f.Stdin || f.File != nil:
+	case f.Stdin || len(f.File) == 1:
 		content, err = readAll(p.Stdin, "standard input")
 	default:
 		return json.RawMessage("{}"), nil
@@ -171,10 +175,10 @@ func (p *Program) input(f flags) (json.RawMessage, error) {
 	if err != nil {
 		return nil, usageError{err.Error()}
 	}
-	if isYAML || f.Input == nil && !bytes.HasPrefix(bytes.TrimLeft(content, " \t\r\n"), []byte("{")) {
-		converted, err := yaml.YAMLToJSON(content)
+	if isYAML || !bytes.HasPrefix(bytes.TrimLeft(content, " \t\r\n"), []byte("{")) {
+		converted, err := yamljson.Convert(content)
 		if err != nil {
-			return nil, usageError{"the input is neither JSON nor YAML: " + yaml.FormatError(err, false, false)}
+			return nil, usageError{"the input is neither JSON nor YAML: " + err.Error()}
 		}
 		content = converted
 	}
@@ -260,6 +264,10 @@ func (p *Program) fail(err error) int {
 		body = failure{Code: remote.Code, Message: remote.Message, Status: remote.Status}
 		if len(remote.Details) > 0 {
 			body.Details = remote.Details
+		}
+		if remote.Code == automation.CodeRuntimeUnavailable {
+			// The worker's local route says so when the control plane behind it is away.
+			exit = exitUnavailable
 		}
 	case errors.As(err, &local):
 		body = failure{Code: local.Code, Message: local.Message}

@@ -158,6 +158,10 @@ func TestUsageErrorsCallNobody(t *testing.T) {
 		"an argument too many":   {[]string{"list", "x"}, ""},
 		"two inputs":             {[]string{"list", "--input", "{}", "--stdin"}, "{}"},
 		"two inputs of one kind": {[]string{"list", "--file", "-", "--input", "{}"}, "{}"},
+		"one input twice":        {[]string{"list", "--input", "{}", "--input", "{}"}, ""},
+		"one file twice":         {[]string{"list", "--file", "-", "--file", "-"}, "{}"},
+		"two YAML documents":     {[]string{"create", "--stdin"}, "name: x\n---\nname: y\n"},
+		"YAML that is too deep":  {[]string{"create", "--stdin"}, "name: " + strings.Repeat("[", 200_000)},
 		"no object":              {[]string{"list", "--input", "[]"}, ""},
 		"a string":               {[]string{"list", "--stdin"}, `"x"`},
 		"no JSON":                {[]string{"list", "--input", "{"}, ""},
@@ -193,6 +197,14 @@ func TestRefusalsKeepTheirCodeAndStatus(t *testing.T) {
 	want := `{"error":{"code":"machine_revoked","message":"gone","status":409,"details":[{"path":"a","message":"b"}]}}` + "\n"
 	if r.exit != 1 || r.stderr != want {
 		t.Errorf("%+v, want %s", r, want)
+	}
+}
+
+func TestALocalRouteWithoutItsServerIsUnavailable(t *testing.T) {
+	t.Parallel()
+	url, _ := service(t, 502, `{"error":{"code":"runtime_unavailable","message":"the control plane is away"}}`)
+	if r := call(t, api(url), "", "list"); r.exit != 3 || oneErrorLine(t, r) != "runtime_unavailable" {
+		t.Errorf("%+v", r)
 	}
 }
 

@@ -137,6 +137,8 @@ func newUIAssets(mount string) (*uiAssets, error) {
 	page = bytes.ReplaceAll(page, []byte(`base: ""`), fmt.Appendf(nil, "base: %q", mount))
 	page = bytes.ReplaceAll(page, []byte(`"/_app/`), fmt.Appendf(nil, `"%s/_app/`, mount))
 	page = policyTag.ReplaceAll(page, nil)
+	// Before the page names its icon, a browser looks for one at the root, which is not the interface's.
+	page = bytes.Replace(page, []byte("<head>"), fmt.Appendf(nil, `<head><link rel="icon" href="%s/favicon.ico">`, mount), 1)
 	script := inlineScript.FindSubmatch(page)
 	if script == nil {
 		return nil, errors.New("index.html has no script")

@@ -118,7 +118,7 @@ func (s *Store) UnfinishedRuns(ctx context.Context, ownerID, automationID string
 	if !ok || !isOwner {
 		return nil, 0, nil
 	}
-	const unfinished = ` FROM runs WHERE owner_id = $1 AND automation_id = $2 AND status IN ('pending', 'running')`
+	const unfinished = ` FROM runs WHERE owner_id = $1 AND automation_id = $2 AND finished_at IS NULL`
 	var count int
 	if err := s.read.QueryRowContext(ctx, `SELECT count(*)`+unfinished, owner, id).Scan(&count); err != nil {
 		return nil, 0, translate(fmt.Errorf("counting unfinished runs: %w", err))

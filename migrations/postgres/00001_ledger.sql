@@ -85,6 +85,7 @@ CREATE INDEX runs_by_machine ON runs (machine_id, created_at, id);
 CREATE INDEX runs_by_status ON runs (owner_id, status, created_at, id);
 CREATE INDEX runs_startable ON runs (engine_id, created_at, id) WHERE finished_at IS NULL;
 CREATE INDEX runs_unfinished ON runs (machine_id, status) WHERE finished_at IS NULL;
+CREATE INDEX runs_unfinished_by_automation ON runs (automation_id, created_at, id) WHERE finished_at IS NULL;
 CREATE INDEX runs_executing ON runs (machine_id) WHERE executing > 0;
 CREATE INDEX runs_open_ends ON runs (machine_id, id) WHERE open_ends > 0;
 CREATE UNIQUE INDEX runs_schedule_instant ON runs (trigger_id, scheduled_at) WHERE trigger_kind = 'schedule';

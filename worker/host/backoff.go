@@ -13,6 +13,17 @@ type backoff struct {
 	current        time.Duration
 }
 
+// reconnectMax is the longest pause before the control plane is tried again after it was lost: people wait for
+// a machine to come back, and a refused connection costs nothing.
+const reconnectMax = 5 * time.Second
+
+// newReconnectBackoff is the backoff of the connection to the control plane.
+func (h *Host) newReconnectBackoff() *backoff {
+	b := h.newBackoff()
+	b.longest = min(b.longest, reconnectMax)
+	return b
+}
+
 func (h *Host) newBackoff() *backoff {
 	return &backoff{first: h.o.Timing.RetryFirst, longest: h.o.Timing.RetryMax, random: h.o.Random}
 }

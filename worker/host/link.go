@@ -18,7 +18,7 @@ type queue struct {
 
 // keepLink says hello and listens to the event stream, again and again, until the host leaves.
 func (h *Host) keepLink() {
-	pause := h.newBackoff()
+	pause := h.newReconnectBackoff()
 	for h.life.Err() == nil {
 		err := h.link(pause.reset)
 		h.setConnected(false)
