@@ -1,5 +1,6 @@
 # Errand's tasks. Building and running need only Go, make and git; `make test`
-# also uses PostgreSQL, which it installs from the distribution when it may.
+# also uses PostgreSQL and Chromium, which it installs from the distribution when
+# it may.
 .POSIX:
 
 VERSION_PACKAGE = github.com/errandhq/errand/internal/buildinfo
@@ -27,12 +28,15 @@ build: ## compile bin/errand and bin/errandd
 run: build ## build, then run the server with this machine as its worker
 	@exec bin/errandd $(ARGS)
 
-test: postgresql build ## run all tests, with a real PostgreSQL and a real Temporal
+test: postgresql chromium build ## run all tests, with a real PostgreSQL, a real Temporal and a real browser
 	@ERRAND_TEST_BIN_DIR="$$(pwd)/bin" go run ./tools/runtests
 
 postgresql: ## install PostgreSQL for the tests, where it is missing and allowed
 	@tools/check-go
 	@go run ./tools/ensure-postgresql
+
+chromium: ## install Chromium for the tests, where a browser is missing and allowed
+	@tools/ensure-chromium
 
 lint: $(GOLANGCI_LINT) $(WORKFLOWCHECK) ## check formatting, style, import rules and workflow determinism
 	$(GOLANGCI_LINT) fmt --diff
@@ -60,4 +64,4 @@ $(WORKFLOWCHECK):
 $(GOVULNCHECK):
 	tools/install-tool $@ golang.org/x/vuln/cmd/govulncheck
 
-.PHONY: help build run test postgresql lint vulncheck fmt bench clean
+.PHONY: help build run test postgresql chromium lint vulncheck fmt bench clean

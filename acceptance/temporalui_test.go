@@ -24,7 +24,7 @@ const (
 	// browserVariable names a browser to test with.
 	browserVariable = "ERRAND_TEST_BROWSER"
 	// browserPatience bounds every wait for a page. The first one takes seconds on a busy computer.
-	browserPatience = 30 * time.Second
+	browserPatience = time.Minute
 	// temporalAPI is where the interface calls Temporal.
 	temporalAPI = "/temporal/api/v1/namespaces/errand"
 )
@@ -205,6 +205,11 @@ func checkNoWayIn(t *testing.T, s *apptest.Server) {
 				t.Errorf("GET %s with the credential %q is answered with %d: %s", path, credential, status, body)
 			}
 		}
+	}
+	request := s.Request(http.MethodGet, "/temporal", nil)
+	request.Host = "rebound.example.com"
+	if status, body := s.Do(request); status != http.StatusForbidden {
+		t.Errorf("under another name the interface answers with %d: %s", status, body)
 	}
 }
 

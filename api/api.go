@@ -122,6 +122,7 @@ func (a *API) routes() http.Handler {
 	router.POST("/v1/machine/enroll", limitBody, a.enroll)
 	machine := router.Group("/v1/machine", limitBody, a.requireMachine)
 	machine.POST("/hello", a.hello)
+	machine.POST("/alive", a.alive)
 	machine.POST("/steps/begin", a.begin)
 	machine.POST("/steps/finish", a.finish)
 	machine.GET("/events", a.events)

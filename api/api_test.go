@@ -245,7 +245,7 @@ func TestEveryRouteButHealthIsAuthenticated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	routes := []string{
-		"GET /openapi.json", "POST /v1/machine/hello", "POST /v1/machine/steps/begin", "POST /v1/machine/steps/finish",
+		"GET /openapi.json", "POST /v1/machine/hello", "POST /v1/machine/alive", "POST /v1/machine/steps/begin", "POST /v1/machine/steps/finish",
 		"GET /v1/machine/events", "POST /v1/machine/enroll",
 	}
 	for _, command := range catalog.Commands() {
@@ -597,6 +597,19 @@ func (w *world) stream() (next func() automation.Event, stop func()) {
 	return next, func() {
 		cancel()
 		response.Body.Close()
+	}
+}
+
+// TestOnlyAMachineShowsThatItIsThere: a stream that is open proves nothing, what a machine sends does.
+func TestOnlyAMachineShowsThatItIsThere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	if a := w.do("POST", "/v1/machine/alive", "{}", asMachine); a.status != 200 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	machine, err := w.ledger.Machine(t.Context(), w.machine.ID)
+	if err != nil || machine.LastSeenAt == nil {
+		t.Errorf("%+v, %v", machine, err)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 const (
 	// lookEvery is how often each server looks for ends of the machines that are connected to it.
 	lookEvery = time.Second
-	// pingEvery is how often a stream shows that it lives.
+	// pingEvery is how often a stream shows that it lives, and asks the machine to do the same.
 	pingEvery = 10 * time.Second
 	// writeTimeout is how long a client may take to read an event before its stream is given up.
 	writeTimeout = 15 * time.Second
@@ -37,7 +37,10 @@ func (a *API) events(c *gin.Context) {
 	defer pings.Stop()
 	sent := map[string]int64{}
 	ping := automation.Event{Kind: automation.EventPing}
-	if a.seenAndSent(c, machine.ID, ping) != nil {
+	if err := a.Ledger.TouchMachine(c.Request.Context(), machine.ID, a.Now()); err != nil && c.Request.Context().Err() == nil {
+		a.Logger.WarnContext(c.Request.Context(), "a machine's presence could not be stored", "machine", machine.ID, "error", err)
+	}
+	if send(c, ping) != nil {
 		return
 	}
 	for {
@@ -47,7 +50,7 @@ func (a *API) events(c *gin.Context) {
 		case <-a.ends.closed:
 			return
 		case <-pings.C:
-			if a.seenAndSent(c, machine.ID, ping) != nil {
+			if send(c, ping) != nil {
 				return
 			}
 		case events := <-stream:
@@ -62,14 +65,6 @@ func (a *API) events(c *gin.Context) {
 			}
 		}
 	}
-}
-
-// seenAndSent records that the machine is there and sends an event.
-func (a *API) seenAndSent(c *gin.Context, machineID string, event automation.Event) error {
-	if err := a.Ledger.TouchMachine(c.Request.Context(), machineID, a.Now()); err != nil && c.Request.Context().Err() == nil {
-		a.Logger.WarnContext(c.Request.Context(), "a machine's presence could not be stored", "machine", machineID, "error", err)
-	}
-	return send(c, event)
 }
 
 func send(c *gin.Context, event automation.Event) error {

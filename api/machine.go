@@ -44,6 +44,20 @@ func (a *API) hello(c *gin.Context) {
 	})
 }
 
+// alive records that a machine is there. Pings are answered by this call because a write into an event stream
+// succeeds long after its machine has been frozen or has lost its network.
+func (a *API) alive(c *gin.Context) {
+	if _, err := decodeBody[struct{}](c); err != nil {
+		a.refuse(c, err)
+		return
+	}
+	if err := a.Ledger.TouchMachine(detached(c), machineOf(c).ID, a.Now()); err != nil {
+		a.refuse(c, err)
+		return
+	}
+	a.answer(c, http.StatusOK, struct{}{})
+}
+
 func (a *API) begin(c *gin.Context) {
 	request, err := decodeBody[automation.BeginRequest](c)
 	if err != nil {

@@ -38,9 +38,9 @@ func (r *Runner) environment(step automation.ConcreteStep, cwd string) []string 
 	return process.WithVariables(environ, vars...)
 }
 
-// homeDirectory returns the home directory of the user that the worker runs as. The user database comes first:
-// HOME may be what sudo, a service manager or a container left there.
-func homeDirectory(environ []string) (string, error) {
+// HomeDirectory returns the home directory of the user that this process runs as. The user database comes first:
+// HOME of environ may be what sudo, a service manager or a container left there.
+func HomeDirectory(environ []string) (string, error) {
 	if u, err := user.Current(); err == nil && u.HomeDir != "" {
 		return u.HomeDir, nil
 	}

@@ -20,7 +20,7 @@ func SearchPath(configured string, environ []string) (string, error) {
 	if !process.RunsAsService(environ) {
 		return own, nil
 	}
-	home, err := homeDirectory(environ)
+	home, err := HomeDirectory(environ)
 	if err != nil {
 		return own, err
 	}

@@ -63,7 +63,7 @@ func New(o Options) (*Runner, error) {
 		r.environ = process.WithVariables(r.environ, "PATH="+o.Path)
 	}
 	if r.home == nil {
-		r.home = func() (string, error) { return homeDirectory(o.Environ) }
+		r.home = func() (string, error) { return HomeDirectory(o.Environ) }
 	}
 	if r.grace <= 0 {
 		r.grace = process.DefaultGrace

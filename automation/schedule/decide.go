@@ -149,7 +149,7 @@ func (p *planner) dropMissed(missed, last time.Time) time.Time {
 		left = outside
 	}
 	switch {
-	case policy.CatchUp == CatchUpAll || !missed.After(left):
+	case policy.CatchUp == CatchUpAll:
 		return left
 	case missed.Before(last):
 		p.drop(left, missed, ReasonMissed)
@@ -185,10 +185,7 @@ func (p *planner) drop(after, last time.Time, reason Reason) {
 func (p *planner) admit(after, last time.Time) {
 	d := &p.decision
 	for after.Before(last) {
-		at, ok := p.state.Timing.Next(after)
-		if !ok {
-			break
-		}
+		at, _ := p.state.Timing.Next(after) // last, at the latest
 		if slices.ContainsFunc(p.state.Taken, at.Equal) {
 			after = at
 			continue
@@ -281,6 +278,6 @@ func (s State) JitteredAt(at time.Time) time.Time {
 		within = min(within, next.Sub(at))
 	}
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s %d", s.ID, at.Unix()))
-	millis := time.Duration(binary.BigEndian.Uint32(sum[:4])) % max(within/time.Millisecond, 1)
-	return at.Add(millis * time.Millisecond)
+	millis := int64(binary.BigEndian.Uint32(sum[:4])) % max(within.Milliseconds(), 1)
+	return at.Add(time.Duration(millis) * time.Millisecond)
 }

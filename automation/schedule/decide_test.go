@@ -371,6 +371,17 @@ func TestCursorAhead(t *testing.T) {
 	}
 }
 
+// TestTakenByAnotherTiming has a run from before the timing changed, after the cursor: it is no instant of this one.
+func TestTakenByAnotherTiming(t *testing.T) {
+	t.Parallel()
+	state := minutely(t, at(t, "2026-12-01T12:00:00Z"), func(p *schedule.Policy) { p.CatchUp = schedule.CatchUpNone })
+	state.Taken = []time.Time{at(t, "2026-12-01T12:00:59Z"), at(t, "2026-12-01T12:01:01Z")}
+	d := schedule.Decide(state, at(t, "2026-12-01T12:03:30Z"))
+	if got, want := drops(d), "missed 01 12:01:00..01 12:02:00: 2"; got != want || instants(d) != "12:03:00" {
+		t.Errorf("dropped %q and admitted %q, want %q", got, instants(d), want)
+	}
+}
+
 // TestBatches settles a backlog of everything in parts.
 func TestBatches(t *testing.T) {
 	t.Parallel()
@@ -405,6 +416,8 @@ func TestBatches(t *testing.T) {
 }
 
 // TestHugeBacklogs counts what it does not list: the work does not grow with the number of instants.
+//
+//nolint:paralleltest // AllocsPerRun refuses to run beside other tests.
 func TestHugeBacklogs(t *testing.T) {
 	now := at(t, "2027-12-01T00:00:30Z")
 	tests := []struct {
@@ -415,22 +428,30 @@ func TestHugeBacklogs(t *testing.T) {
 		want    string
 	}{
 		{
-			"minutely, 30 days", schedule.Spec{Cron: "* * * * *", Timezone: "Europe/Berlin"}, now.AddDate(0, 0, -30), nil,
+			"minutely, 30 days",
+			schedule.Spec{Cron: "* * * * *", Timezone: "Europe/Berlin"},
+			now.AddDate(0, 0, -30), nil,
 			"outside_window 01 00:01:00..30 00:00:00: 41760, missed 30 00:01:00..30 23:59:00: 1439",
 		},
 		{
-			"every second, a year", schedule.Spec{Every: "1s"}, now.AddDate(-1, 0, 0), func(p *schedule.Policy) { p.Overlap = schedule.OverlapSkip },
+			"every second, a year",
+			schedule.Spec{Every: "1s"},
+			now.AddDate(-1, 0, 0), func(p *schedule.Policy) { p.Overlap = schedule.OverlapSkip },
 			"outside_window 01 00:00:31..30 00:00:29: 31449599, missed 30 00:00:30..30 23:59:29: 86340, overlap 30 23:59:31..01 00:00:30: 60",
 		},
 		{
-			"every second, a year, all of it", schedule.Spec{Every: "1s"}, now.AddDate(-1, 0, 0),
+			"every second, a year, all of it",
+			schedule.Spec{Every: "1s"},
+			now.AddDate(-1, 0, 0),
 			func(p *schedule.Policy) {
 				p.Overlap, p.CatchUp, p.CatchUpWindow, p.MaxOccurrences = schedule.OverlapParallel, schedule.CatchUpAll, schedule.MaxCatchUpWindow, 7
 			},
 			"max_occurrences 01 00:00:38..01 00:00:30: 31535993",
 		},
 		{
-			"every minute since the year 1900", schedule.Spec{Cron: "* * * * *", Timezone: "America/New_York"}, at(t, "1900-01-01T00:00:30Z"),
+			"every minute since the year 1900",
+			schedule.Spec{Cron: "* * * * *", Timezone: "America/New_York"},
+			at(t, "1900-01-01T00:00:30Z"),
 			func(p *schedule.Policy) { p.CatchUp = schedule.CatchUpNone },
 			"missed 01 00:01:00..30 23:59:00: 67276799",
 		},

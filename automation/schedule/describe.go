@@ -168,8 +168,6 @@ func (t *table) weekDays(months, in string) string {
 	var parts []string
 	switch t.weekdays {
 	case 0:
-	case allWeekdays:
-		parts = append(parts, "every day"+in)
 	case 1<<time.Monday | 1<<time.Tuesday | 1<<time.Wednesday | 1<<time.Thursday | 1<<time.Friday:
 		parts = append(parts, "every weekday"+in)
 	default:

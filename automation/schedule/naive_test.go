@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/errandhq/errand/automation/schedule"
 )
 
@@ -368,3 +370,61 @@ func inCalendar(c schedule.Calendar, clock time.Time) bool {
 }
 
 func among[T comparable](list []T, v T) bool { return list == nil || slices.Contains(list, v) }
+
+// TestForOtherEngines shows what an engine with calendars, intervals and instants of its own is given.
+func TestForOtherEngines(t *testing.T) {
+	t.Parallel()
+	now := at(t, saved)
+	zero := []int{0}
+	tests := []struct {
+		cron string
+		want []schedule.Calendar
+	}{
+		{"* * * * *", []schedule.Calendar{{}}},
+		{"0 9 * * 1-2", []schedule.Calendar{{Weekdays: []time.Weekday{1, 2}, Hours: []int{9}, Minutes: zero}}},
+		{"0 * 13 JUN 5", []schedule.Calendar{
+			{Months: []time.Month{6}, Days: []int{13}, Minutes: zero},
+			{Months: []time.Month{6}, Weekdays: []time.Weekday{5}, Minutes: zero},
+		}},
+		{"0 * */20 * 5", []schedule.Calendar{{Days: []int{1, 21}, Weekdays: []time.Weekday{5}, Minutes: zero}}},
+		{"0 * * * MON#2", []schedule.Calendar{
+			{Days: []int{8, 9, 10, 11, 12, 13, 14}, Weekdays: []time.Weekday{1}, Minutes: zero},
+		}},
+		{"0 * L 4,5 *", []schedule.Calendar{
+			{Months: []time.Month{5}, Days: []int{31}, Minutes: zero},
+			{Months: []time.Month{4}, Days: []int{30}, Minutes: zero},
+		}},
+	}
+	for _, c := range tests {
+		got, zone := cron(t, c.cron, "Asia/Tokyo", now).Calendars()
+		if diff := cmp.Diff(c.want, got); diff != "" || zone.String() != "Asia/Tokyo" {
+			t.Errorf("%s in %s (-want +got):\n%s", c.cron, zone, diff)
+		}
+	}
+	// The last day of February depends on the year.
+	february, _ := cron(t, "0 0 L 2 *", "UTC", now).Calendars()
+	if len(february) != 2 || !slices.Contains(february[0].Years, 2028) || slices.Contains(february[0].Years, 2100) ||
+		!slices.Contains(february[1].Years, 2100) || slices.Contains(february[1].Years, 2028) {
+		t.Errorf("the ends of February are %+v", february)
+	}
+
+	every := parse(t, schedule.Spec{Every: "90m", Anchor: "2026-12-01T01:00:00.5+01:00"}, now)
+	length, anchor, ok := every.Interval()
+	if !ok || length != 90*time.Minute || !anchor.Equal(at(t, "2026-12-01T00:00:00Z")) {
+		t.Errorf("every %v from %v, %v", length, anchor, ok)
+	}
+	once := parse(t, schedule.Spec{At: "2026-12-02T07:00:00Z"}, now)
+	if instant, ok := once.Instant(); !ok || !instant.Equal(at(t, "2026-12-02T07:00:00Z")) {
+		t.Errorf("at %v, %v", instant, ok)
+	}
+	// Each timing is one of the three.
+	for _, timing := range []schedule.Timing{every, once, cron(t, "@daily", "UTC", now), {}} {
+		calendars, _ := timing.Calendars()
+		_, _, interval := timing.Interval()
+		_, instant := timing.Instant()
+		_, never := timing.Next(now)
+		if n := len(calendars); n > 0 && (interval || instant) || n == 0 && interval == instant && never {
+			t.Errorf("%+v is %d calendars, an interval: %v, an instant: %v", timing.Spec(), n, interval, instant)
+		}
+	}
+}

@@ -58,7 +58,7 @@ func (c *cronRule) localFrom(s span, now int64) (from int64, skipped bool) {
 		return from, false
 	}
 	shown := shownBefore(c.zone, s)
-	if now == s.start && shown > farPast && shown < from && c.table.within(shown, from) {
+	if now == s.start && shown < from && c.table.within(shown, from) {
 		return from, true
 	}
 	return max(from, shown), false
@@ -124,7 +124,7 @@ func (e *everyRule) next(after int64) (int64, bool) {
 
 func (e *everyRule) latest(after, until int64) (int64, bool) {
 	t := e.anchor + floorDiv(min(until, lastInstant)-e.anchor, e.every)*e.every
-	return t, t > after && t >= firstInstant
+	return t, t > after
 }
 
 func (e *everyRule) count(after, until int64) int64 {

@@ -81,6 +81,7 @@ func TestRefused(t *testing.T) {
 			"cron: starts after its end; write 5-59,0-1", "cron: write 22-23,0-2", "cron: write 11-12,1-2", "cron: write 5-6,0-1",
 		}},
 		{utc("0 9 * * SAT-SUN"), []string{"cron: write 6-7"}},
+		{utc("0 23-0 * * SAT-MON"), []string{"cron: write 23,0", "cron: write 6,0-1"}},
 		{utc("1-2-3 -5 5- *-5 *"), []string{"cron: malformed", "cron: malformed", "cron: malformed", "cron: malformed"}},
 		{utc("** *5 * * *"), []string{"cron: malformed", "cron: malformed"}},
 		{utc("*/0 0/0 * * *"), []string{"cron: the step 0", "cron: the step 0"}},
@@ -207,6 +208,9 @@ func TestRestore(t *testing.T) {
 	}
 	spec := schedule.Spec{Cron: "0 9 * *", Timezone: "UTC"}
 	_, err := schedule.Restore(spec, created)
+	if err == nil || !strings.HasPrefix(err.Error(), "the schedule is not valid: cron has 4 of five fields") {
+		t.Errorf("the error reads %v", err)
+	}
 	checkRefused(t, spec, err, []string{"cron: has 4 of five fields"})
 }
 
@@ -247,6 +251,8 @@ func TestDescribe(t *testing.T) {
 		{berlin("0 0 1-31 * 4"), "every day at 00:00 in Europe/Berlin"},
 		{berlin("0 9 * * 0-6"), "every day at 09:00 in Europe/Berlin"},
 		{berlin("0 9 * * 7,TUE#2"), "on every Sunday and the second Tuesday of each month at 09:00 in Europe/Berlin"},
+		{berlin("0 9 * * MON#1,wed#1,TUE#5"), "on the first Monday and Wednesday of each month and the fifth Tuesday of each month at 09:00 in Europe/Berlin"},
+		{berlin("0 9 * 2 SATL,7L"), "on the last Saturday and Sunday of February at 09:00 in Europe/Berlin"},
 		{schedule.Spec{Every: "90m"}, "every 90 minutes"},
 		{schedule.Spec{Every: "1h30m"}, "every 90 minutes"},
 		{schedule.Spec{Every: "1h"}, "every hour"},
@@ -261,8 +267,13 @@ func TestDescribe(t *testing.T) {
 			t.Errorf("%+v:\n got %q\nwant %q", c.spec, got, c.want)
 		}
 	}
-	if got := (schedule.Timing{}).Describe(); got != "never" {
+	now := at(t, saved)
+	never := schedule.Timing{}
+	if got := never.Describe(); got != "never" {
 		t.Errorf("the zero timing is %q", got)
+	}
+	if _, ok := never.Latest(now, now.AddDate(1, 0, 0)); ok || never.Count(now, now.AddDate(1, 0, 0)) != 0 {
+		t.Error("the zero timing fires")
 	}
 }
 
@@ -282,6 +293,7 @@ func TestWarnings(t *testing.T) {
 		{utc("0 */5 * * *"), []string{`cron: the step of the hour "*/5"`}},
 		{utc("0 0 */2 * *"), []string{"cron: begins again at 1"}},
 		{utc("0 0 * * 1/2"), []string{"cron: it selects 1, 3, 5 and 7, and begins again at 1"}},
+		{utc("30/20 * * * *"), []string{"cron: it selects 30 and 50, and begins again at 30"}},
 		{utc("*/100 * * * *"), []string{"cron: it selects only 0"}},
 		{utc("10-40/7 * * * *"), []string{"cron: it selects 10, 17 and so on to 38"}},
 		{utc("0 9 1-7 * MON"), []string{"cron: fires when the day of month OR the day of week matches: on the 1st to 7th of each month, and on every Monday;"}},
@@ -383,8 +395,11 @@ func TestEnds(t *testing.T) {
 	now := at(t, saved)
 	first, last := time.Date(-5000, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(200_000, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, spec := range []schedule.Spec{
-		{Cron: "* * * * *", Timezone: "Europe/Berlin"}, {Cron: "0 9 29 2 *", Timezone: "America/New_York"},
-		{Every: "1s"}, {Every: "2000000h", Anchor: "9999-12-31T23:59:59Z"}, {At: "9999-12-31T23:59:59Z"},
+		{Cron: "* * * * *", Timezone: "Europe/Berlin"},
+		{Cron: "0 9 29 2 *", Timezone: "America/New_York"},
+		{Every: "1s"},
+		{Every: "2000000h", Anchor: "9999-12-31T23:59:59Z"},
+		{At: "9999-12-31T23:59:59Z"},
 	} {
 		timing := parse(t, spec, now)
 		if next, ok := timing.Next(first); !ok || next.Year() < 1 {
@@ -407,6 +422,8 @@ func TestEnds(t *testing.T) {
 			t.Errorf("%+v: counted %d in all", spec, n)
 		}
 	}
+	_, _, err := schedule.Parse(schedule.Spec{Every: "1s"}, now, time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC))
+	checkRefused(t, schedule.Spec{Every: "1s"}, err, []string{"every: no instant before the year 10000"})
 	if got := parse(t, schedule.Spec{Every: "1s"}, now).Count(now, now.Add(30*24*time.Hour)); got != 30*24*3600 {
 		t.Errorf("counted %d seconds in 30 days", got)
 	}
@@ -488,6 +505,9 @@ func TestInput(t *testing.T) {
 		t.Errorf("the defaults are %+v", in.Policy())
 	}
 
+	if _, found = decode(`{"overlap":5}`); len(found) != 1 || !says(found[0], "overlap: must be a string") {
+		t.Errorf("a number as overlap: %q", found)
+	}
 	_, found = decode(`{"cron":"","at":" ","Cron":"x","every":90,"maxOccurrences":0,"overlap":"Skip","catchUp":"last",
 		"catchUpWindowMs":31622400001,"jitterMs":-1}`)
 	for i, want := range []string{

@@ -5,12 +5,8 @@ import (
 	"time"
 )
 
-const (
-	// transitionYears is how far ahead warnings look for changes of the clocks.
-	transitionYears = 2
-	// maxTransitions bounds the warnings about them; some zones change their clocks four times a year.
-	maxTransitions = 8
-)
+// transitionYears is how far ahead warnings look for changes of the clocks.
+const transitionYears = 2
 
 // warnAbout adds the warnings about an accepted timing that is saved at the time now.
 func (p *specParser) warnAbout(timing Timing, now time.Time) {
@@ -28,13 +24,8 @@ func (p *specParser) warnAbout(timing Timing, now time.Time) {
 		p.warn("cron", "%s; to restrict one of them only, write * in the other", either)
 	}
 	until := now.AddDate(transitionYears, 0, 0).Unix()
-	warned := 0
-	for _, c := range c.clockChanges(now.Unix(), until) {
-		if warned == maxTransitions {
-			return
-		}
-		p.warn("cron", "%s", c)
-		warned++
+	for _, change := range c.clockChanges(now.Unix(), until) {
+		p.warn("cron", "%s", change)
 	}
 }
 

@@ -55,15 +55,10 @@ func spanAt(zone *time.Location, t int64) span {
 
 // shownBefore returns the local time, in seconds, up to which the clocks of the zone had run when s began. Where
 // clocks went forward it is less than the local time at the start of s: the times between were skipped. Where they
-// went back it is more: the times up to it are repeated.
+// went back it is more: the times up to it are repeated. One look back suffices: no zone has ever changed its clocks
+// twice within maxShift. The first span of a zone has nothing before it.
 func shownBefore(zone *time.Location, s span) int64 {
-	shown := int64(farPast)
-	for start := s.start; start > farPast && s.start-start < maxShift; {
-		before := spanAt(zone, start-1)
-		shown = max(shown, start+before.offset)
-		start = before.start
-	}
-	return shown
+	return s.start + spanAt(zone, s.start-1).offset
 }
 
 // firstShown returns the first instant at which the clocks of the zone show the local time, in seconds, or a later

@@ -176,8 +176,8 @@ var managedHeaders = []string{
 
 func (in httpInput) check() []strictjson.Violation {
 	var found []strictjson.Violation
-	report := func(path, format string, args ...any) {
-		found = append(found, strictjson.Violation{Path: path, Message: fmt.Sprintf(format, args...)})
+	report := func(path, message string) {
+		found = append(found, strictjson.Violation{Path: path, Message: message})
 	}
 	if !isToken(in.Method) || strings.EqualFold(in.Method, http.MethodConnect) {
 		report("method", "must be a method such as GET or POST")

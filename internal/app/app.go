@@ -32,6 +32,7 @@ import (
 	"github.com/errandhq/errand/internal/gateway"
 	"github.com/errandhq/errand/internal/identity"
 	"github.com/errandhq/errand/internal/lockfile"
+	"github.com/errandhq/errand/internal/machinestate"
 	"github.com/errandhq/errand/internal/notify"
 	"github.com/errandhq/errand/internal/store"
 	"github.com/errandhq/errand/worker"
@@ -153,8 +154,8 @@ func (a *App) prepareDataDir(context.Context) error {
 func (a *App) serverID() (string, error) {
 	path := filepath.Join(a.settings.DataDir, "server.id")
 	content, err := os.ReadFile(path)
-	if err == nil && len(content) > 0 {
-		return strings.TrimSpace(string(content)), nil
+	if id := strings.TrimSpace(string(content)); err == nil && uuid.Validate(id) == nil {
+		return id, nil
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("reading the name of this server: %w", err)
@@ -189,8 +190,15 @@ func (a *App) openLedger(ctx context.Context) error {
 		return err
 	}
 	a.ledger = ledger
-	a.install, err = ledger.Installation(ctx)
-	return err
+	if a.install, err = ledger.Installation(ctx); err != nil {
+		return err
+	}
+	_, usedBefore, _ := machinestate.Load(machinestate.Dir(a.settings.DataDir)) // a damaged one is refused later
+	if usedBefore && !a.install.CreatedAt.Before(a.began.Truncate(time.Microsecond)) {
+		a.logger.Warn("the database is new, although this data directory was used before: automations and runs of " +
+			"an earlier database are not in it")
+	}
+	return nil
 }
 
 func (a *App) startTemporal(ctx context.Context) error {
@@ -226,7 +234,7 @@ func (a *App) connectEngine(ctx context.Context) error {
 	}
 	err = a.engine.Connect(ctx)
 	if err != nil && a.temporal == nil && automation.CodeOf(err) == automation.CodeEngineUnavailable {
-		a.logger.Warn("Temporal does not answer; runs are admitted, and start when it does",
+		a.logger.Warn("Temporal cannot be used yet; runs are admitted, and start when it can",
 			"address", options.Client.HostPort, "error", err)
 		return nil
 	}

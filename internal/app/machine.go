@@ -136,12 +136,12 @@ func (a *App) enrolMachine(ctx context.Context, dir string) (fresh bool, err err
 			return false, automation.Errorf(automation.CodeMachineRevoked,
 				"this machine was revoked; to enrol it again, remove the directory %s", dir)
 		default:
-			return false, nil
+			return false, checkDeviceKey(dir, machine)
 		}
 	}
 	key, err := identity.LoadOrCreateKey(dir)
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("%w; to start with a new key, remove the directory %s", err, dir)
 	}
 	code, _, err := a.enroller.NewCode(ctx, a.install.LocalOwnerID)
 	if err != nil {
@@ -160,6 +160,24 @@ func (a *App) enrolMachine(ctx context.Context, dir string) (fresh bool, err err
 	}
 	a.logger.Info("this machine is enrolled", "machine", machine.ID, "name", machine.Name)
 	return true, machinestate.Save(dir, machinestate.Enrolled{MachineID: machine.ID, ServerURL: a.localURL()})
+}
+
+// checkDeviceKey refuses to start with a key that the ledger will not accept: the worker would try for ever.
+func checkDeviceKey(dir string, machine automation.Machine) error {
+	const advice = "restore it from a backup, or remove the directory %s to enrol this machine as a new one " +
+		"(runs that wait for the old one then have to be cancelled)"
+	path := filepath.Join(dir, identity.DeviceKeyFile)
+	if _, err := os.Stat(path); err != nil {
+		return fmt.Errorf("the device key of this machine is missing: %w; "+advice, err, dir)
+	}
+	key, err := identity.LoadOrCreateKey(dir)
+	if err != nil {
+		return fmt.Errorf("%w; "+advice, err, dir)
+	}
+	if string(key.Public()) != machine.PublicKey {
+		return fmt.Errorf("the device key in %s is not the one that this machine was enrolled with; "+advice, path, dir)
+	}
+	return nil
 }
 
 func hostName() string {

@@ -51,7 +51,7 @@ func awaitPID(t *testing.T, path string) int {
 func TestInstallation(t *testing.T) {
 	t.Parallel()
 	pidFile := filepath.Join(t.TempDir(), "pid")
-	t.Run("outlives its starts", func(t *testing.T) { //nolint:paralleltest // the test below looks at what it left
+	t.Run("outlives its starts", func(t *testing.T) {
 		s := apptest.Start(t, apptest.Options{})
 		address, first := s.URL(), s.PID()
 		if answer := s.CLI(`{"limit":1}`, "list", "--stdin"); answer.Exit != 0 || answer.Stdout != `{"result":{"automations":[]}}`+"\n" {

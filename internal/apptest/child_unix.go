@@ -23,7 +23,7 @@ func startChild(path, logPath, dir string, env []string, args ...string) (*child
 	if err != nil {
 		return nil, fmt.Errorf("opening a log: %w", err)
 	}
-	defer log.Close() //nolint:errcheck // the program has its own copy
+	defer log.Close() // the program has its own copy
 	command := exec.Command(path, args...)
 	command.Dir, command.Env = dir, env
 	command.Stdout, command.Stderr = log, log

@@ -39,7 +39,7 @@ func decodeUpdate(input []byte) (UpdateInput, error) {
 	var in UpdateInput
 	refused, warnings := strictjson.Decode(input, &in)
 	v := violations(refused)
-	v.id("automation_id", in.AutomationID)
+	v.requiredID("automation_id", in.AutomationID)
 	v.version(in.ExpectedVersion)
 	if len(v) > 0 {
 		return in, automation.Invalid(v...)
@@ -128,7 +128,7 @@ type DeleteInput struct {
 
 func (in DeleteInput) violations() []automation.Violation {
 	var v violations
-	v.id("automation_id", in.AutomationID)
+	v.requiredID("automation_id", in.AutomationID)
 	v.version(in.ExpectedVersion)
 	return v
 }

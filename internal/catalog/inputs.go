@@ -46,7 +46,7 @@ type GetInput struct {
 
 func (in GetInput) violations() []automation.Violation {
 	var v violations
-	v.id("automation_id", in.AutomationID)
+	v.requiredID("automation_id", in.AutomationID)
 	v.limit("runs_limit", in.RunsLimit)
 	return v
 }
@@ -61,7 +61,7 @@ type RunNowInput struct {
 
 func (in RunNowInput) violations() []automation.Violation {
 	var v violations
-	v.id("automation_id", in.AutomationID)
+	v.requiredID("automation_id", in.AutomationID)
 	v.key(in.IdempotencyKey)
 	v.wait(in.WaitMs)
 	if len(in.Input) > automation.MaxInputBytes {
@@ -79,7 +79,7 @@ type RunInput struct {
 
 func (in RunInput) violations() []automation.Violation {
 	var v violations
-	v.id("run_id", in.RunID)
+	v.requiredID("run_id", in.RunID)
 	v.wait(in.WaitMs)
 	return v
 }
@@ -125,7 +125,7 @@ type CancelInput struct {
 
 func (in CancelInput) violations() []automation.Violation {
 	var v violations
-	v.id("run_id", in.RunID)
+	v.requiredID("run_id", in.RunID)
 	v.length("reason", in.Reason, maxReasonLength)
 	return v
 }
@@ -143,6 +143,15 @@ func (v *violations) id(path, id string) {
 	if id != "" && !uuidPattern.MatchString(id) {
 		v.add(path, "is not an id: ids are UUIDs in lower case, as the commands print them")
 	}
+}
+
+// requiredID checks an id whose member was required: an empty one is no id either.
+func (v *violations) requiredID(path, id string) {
+	if id == "" {
+		v.add(path, "is empty; give the id that the commands print")
+		return
+	}
+	v.id(path, id)
 }
 
 func (v *violations) limit(path string, limit *int) {

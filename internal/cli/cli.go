@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -37,14 +38,14 @@ const maxInputBytes = 16 << 20
 
 // Worker are the options of `errand worker`.
 type Worker struct {
-	Server           string `env:"ERRAND_SERVER_URL" help:"Address of the control plane; needed once, to enrol." placeholder:"URL"`
-	CodeFile         string `name:"code-file" help:"File that holds a one-time enrolment code." placeholder:"FILE"`
-	Name             string `help:"Name of this machine when it enrols (default: its host name)."`
-	Concurrency      int    `default:"4" help:"How many steps execute at the same time."`
-	Drain            string `default:"30s" help:"How long steps may go on when the worker is asked to stop."`
-	ExitWhenOrphaned string `name:"exit-when-orphaned" default:"0s" help:"Leave after this long without a control plane and without a program; 0 never."`
-	LogFormat        string `name:"log-format" env:"ERRAND_LOG_FORMAT" enum:"auto,text,json" default:"auto" help:"text, json, or auto: text on a terminal."`
-	LogLevel         string `name:"log-level" env:"ERRAND_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"debug, info, warn or error."`
+	Server           string        `env:"ERRAND_SERVER_URL" help:"Address of the control plane; needed once, to enrol." placeholder:"URL"`
+	CodeFile         string        `name:"code-file" help:"File that holds a one-time enrolment code." placeholder:"FILE"`
+	Name             string        `help:"Name of this machine when it enrols (default: its host name)."`
+	Concurrency      int           `default:"4" help:"How many steps execute at the same time."`
+	Drain            time.Duration `default:"30s" help:"How long steps may go on when the worker is asked to stop."`
+	ExitWhenOrphaned time.Duration `name:"exit-when-orphaned" default:"0s" help:"Leave after this long without a control plane and without a program; 0 never."`
+	LogFormat        string        `name:"log-format" env:"ERRAND_LOG_FORMAT" enum:"auto,text,json" default:"auto" help:"text, json, or auto: text on a terminal."`
+	LogLevel         string        `name:"log-level" env:"ERRAND_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"debug, info, warn or error."`
 }
 
 // Program is what the command line is wired to.
@@ -206,6 +207,12 @@ func readAll(r io.Reader, name string) ([]byte, error) {
 }
 
 func (p *Program) worker(ctx context.Context, options Worker) int {
+	switch {
+	case options.Concurrency < 1:
+		return p.fail(usageError{"--concurrency must be 1 or more"})
+	case options.Drain < 0 || options.ExitWhenOrphaned < 0:
+		return p.fail(usageError{"--drain and --exit-when-orphaned must not be negative"})
+	}
 	dataDir, err := p.DataDir()
 	if err == nil {
 		err = p.RunWorker(ctx, dataDir, options)

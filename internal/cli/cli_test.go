@@ -173,6 +173,8 @@ func TestUsageErrorsCallNobody(t *testing.T) {
 		"an id that is none":     {[]string{"run", "--input", `{"run_id":"../x"}`}, ""},
 		"a file that is missing": {[]string{"list", "--file", "/does/not/exist"}, ""},
 		"an empty file name":     {[]string{"list", "--file", ""}, ""},
+		"a drain of none":        {[]string{"worker", "--drain", "x"}, ""},
+		"no concurrency":         {[]string{"worker", "--concurrency", "0"}, ""},
 		"a bad plan":             {[]string{"create", "--input", `{"name":"x","workflow":{"compiled":{"version":3,"steps":[]}}}`}, ""},
 	}
 	for name, test := range tests {
@@ -268,6 +270,16 @@ func TestServiceIsFoundInOrder(t *testing.T) {
 	expect("api", "key", environ)
 	environ["ERRAND_MCP_URL"], environ["ERRAND_RUNTIME_TOKEN"] = urls["mcp"]+"/mcp/automations", "token"
 	expect("mcp", "token", environ)
+
+	for _, content := range []string{"", "{", "[]", `{"pid":1}`} {
+		broken := t.TempDir()
+		if err := os.WriteFile(filepath.Join(broken, "server.json"), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r := call(t, map[string]string{"DATA": broken}, "", "list"); r.exit != 3 || !strings.Contains(r.stderr, "server.json is damaged") {
+			t.Errorf("%q: %+v", content, r)
+		}
+	}
 
 	write("worker.json", urls["worker"], 2) // its process is gone
 	*requests["server"] = nil

@@ -1,7 +1,9 @@
 package client
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -40,22 +42,21 @@ func (d Discovery) Find() (Endpoint, error) {
 			return Endpoint{}, unavailable("%s is set and %s is not; set both, or neither", pair.token, pair.address)
 		}
 	}
+	var damaged string
 	for _, name := range []string{"worker.json", "server.json"} {
-		if endpoint, found := d.fromFile(filepath.Join(d.DataDir, name)); found {
-			return endpoint, nil
+		path := filepath.Join(d.DataDir, name)
+		file, err := runtimefile.Read(path)
+		switch {
+		case errors.Is(err, os.ErrNotExist):
+		case err != nil || file.URL == "" || file.Token == "":
+			damaged = fmt.Sprintf(" (%s is damaged)", path)
+		case d.Alive(file.PID):
+			return Endpoint{URL: base(file.URL), Token: file.Token, Source: path}, nil
+		default: // its process is gone: a crash left it behind
 		}
 	}
 	return Endpoint{}, unavailable(
-		"no running service was found in %s; start errandd, or set ERRAND_API_URL and ERRAND_API_KEY", d.DataDir)
-}
-
-// fromFile reads a runtime file. One whose process is gone was left behind by a crash.
-func (d Discovery) fromFile(path string) (Endpoint, bool) {
-	file, err := runtimefile.Read(path)
-	if err != nil || file.URL == "" || !d.Alive(file.PID) {
-		return Endpoint{}, false
-	}
-	return Endpoint{URL: base(file.URL), Token: file.Token, Source: path}, true
+		"no running service was found in %s%s; start errandd, or set ERRAND_API_URL and ERRAND_API_KEY", d.DataDir, damaged)
 }
 
 // base returns the address without what belongs to one face of the service.

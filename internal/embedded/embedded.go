@@ -107,7 +107,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	lock, err := lockDir(ctx, o.Dir)
+	lock, err := lockDir(o.Dir)
 	if err != nil {
 		return nil, err
 	}

@@ -99,7 +99,7 @@ func TestReceiversAreLoopbackAndClosedToStrangers(t *testing.T) {
 	t.Parallel()
 	child := startChild(t, t.TempDir())
 	addresses := receivers(t, child.Process.Pid)
-	// frontend, history, matching and worker: no metrics, no pprof, no HTTP API, no membership
+	// frontend, history, matching and worker: no metrics, no pprof, no HTTP API, no membership, no web interface
 	if len(addresses) != 4 {
 		t.Errorf("%d listening sockets, want 4: %v", len(addresses), addresses)
 	}

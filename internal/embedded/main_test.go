@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"strings"
@@ -35,7 +37,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runChild runs a server with one open workflow and says so on standard output.
+// runChild runs a server with one open workflow and its web interface, and says so on standard output.
 func runChild(dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -51,6 +53,15 @@ func runChild(dir string) error {
 		return err
 	}
 	c.Close()
+	ui, err := server.UI("/temporal")
+	if err != nil {
+		return err
+	}
+	answer := httptest.NewRecorder()
+	ui.ServeHTTP(answer, httptest.NewRequestWithContext(ctx, http.MethodGet, "/temporal/api/v1/namespaces", http.NoBody))
+	if answer.Code != http.StatusOK {
+		return fmt.Errorf("the web interface answers with %d: %s", answer.Code, answer.Body)
+	}
 	fmt.Println("ready")
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err

@@ -15,6 +15,8 @@ import (
 	sqliteschema "go.temporal.io/server/schema/sqlite"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/errandhq/errand/internal/lockfile"
 )
 
 const lockName = "lock"
@@ -46,34 +48,26 @@ func openDatabase(path string, pragmas ...string) (*sql.DB, error) {
 
 func busy() string { return fmt.Sprintf("busy_timeout(%d)", busyTimeout.Milliseconds()) }
 
-// dirLock keeps a second server out of a directory. It is an exclusive lock on an empty SQLite file: such a lock works
-// alike on every platform, between goroutines as between processes, and ends with its process.
-type dirLock struct{ db *sql.DB }
+// dirLock keeps a second server out of a directory, between goroutines as between processes. What the lock's file
+// holds does not matter, so it cannot be damaged.
+type dirLock struct{ file *os.File }
 
-func lockDir(ctx context.Context, dir string) (*dirLock, error) {
+func lockDir(dir string) (*dirLock, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the directory of embedded Temporal: %w", err)
 	}
-	path := filepath.Join(dir, lockName)
-	if err := makePrivate(path); err != nil {
-		return nil, fmt.Errorf("locking %s: %w", dir, err)
+	file, err := lockfile.Take(filepath.Join(dir, lockName))
+	if _, held := errors.AsType[*lockfile.HeldError](err); held {
+		return nil, fmt.Errorf("%w: %s", ErrInUse, dir)
 	}
-	db, err := openDatabase(path)
 	if err != nil {
 		return nil, fmt.Errorf("locking %s: %w", dir, err)
 	}
-	if _, err = db.ExecContext(ctx, "BEGIN EXCLUSIVE"); err == nil {
-		return &dirLock{db: db}, nil
-	}
-	_ = db.Close()
-	if code, ok := sqliteCode(err); ok && code == sqlite3.SQLITE_BUSY {
-		return nil, fmt.Errorf("%w: %s", ErrInUse, dir)
-	}
-	return nil, fmt.Errorf("locking %s: %w", dir, err)
+	return &dirLock{file: file}, nil
 }
 
-// release gives the directory back. It cannot fail in a way that matters: the lock ends with its connection.
-func (l *dirLock) release() { _ = l.db.Close() }
+// release gives the directory back. It cannot fail in a way that matters: the lock ends with its file.
+func (l *dirLock) release() { _ = l.file.Close() }
 
 // createDatabase makes the file with Temporal's tables, all or none of them.
 func createDatabase(ctx context.Context, path string) error {

@@ -16,6 +16,7 @@ import (
 	enumspb "go.temporal.io/api/enums/v1"
 	namespacepb "go.temporal.io/api/namespace/v1"
 	"go.temporal.io/api/operatorservice/v1"
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/client"
 	"google.golang.org/grpc"
@@ -34,10 +35,11 @@ type cluster struct {
 	// for anything that is the whole cluster's.
 	readOnly, namespaceOnly bool
 
-	mu         sync.Mutex
-	attributes map[string]enumspb.IndexedValueType
-	added      []string
-	started    *commonpb.SearchAttributes
+	mu          sync.Mutex
+	noNamespace bool // whether the namespace is missing
+	attributes  map[string]enumspb.IndexedValueType
+	added       []string
+	started     *commonpb.SearchAttributes
 }
 
 var errUnauthorized = status.Error(codes.PermissionDenied, "Request unauthorized.")
@@ -58,6 +60,9 @@ func (c *cluster) DescribeNamespace(
 ) (*workflowservice.DescribeNamespaceResponse, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.noNamespace {
+		return nil, serviceerror.ToStatus(serviceerror.NewNamespaceNotFound(request.GetNamespace())).Err()
+	}
 	aliases := map[string]string{}
 	for name := range c.attributes {
 		aliases["Keyword"+name] = name
@@ -103,7 +108,7 @@ func (c *cluster) StartWorkflowExecution(
 	return &workflowservice.StartWorkflowExecutionResponse{RunId: "run"}, nil
 }
 
-// serve serves the cluster and returns an engine that is connected to it.
+// serve serves the cluster and returns an engine that is to connect to it.
 func (c *cluster) serve(t *testing.T, log *bytes.Buffer) *engine.Engine {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -123,10 +128,26 @@ func (c *cluster) serve(t *testing.T, log *bytes.Buffer) *engine.Engine {
 		t.Fatal(err)
 	}
 	t.Cleanup(e.Close)
-	if err := e.Connect(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	return e
+}
+
+func TestMissingNamespace(t *testing.T) {
+	t.Parallel()
+	c := &cluster{noNamespace: true}
+	e := c.serve(t, &bytes.Buffer{})
+	err := e.Connect(t.Context())
+	if automation.CodeOf(err) != automation.CodeEngineUnavailable || e.Up() || e.ID() != "" ||
+		!strings.Contains(err.Error(), "temporal operator namespace create --namespace prod --retention 720h") {
+		t.Errorf("up %t as %q: %v", e.Up(), e.ID(), err)
+	}
+
+	// An operator creates it, and the next try succeeds.
+	c.mu.Lock()
+	c.noNamespace, c.attributes = false, map[string]enumspb.IndexedValueType{}
+	c.mu.Unlock()
+	if err := e.Connect(t.Context()); err != nil || !e.Up() || e.ID() != "cluster/namespace" {
+		t.Errorf("up %t as %q: %v", e.Up(), e.ID(), err)
+	}
 }
 
 func TestSearchAttributes(t *testing.T) {
@@ -177,6 +198,9 @@ func TestSearchAttributes(t *testing.T) {
 			}
 			var log bytes.Buffer
 			e := c.serve(t, &log)
+			if err := e.Connect(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 			err := e.StartRun(t.Context(), automation.Startable{RunID: "r", Generation: 1, AutomationID: "a", MachineID: "m"})
 			if err != nil {
 				t.Fatal(err)

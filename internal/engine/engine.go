@@ -98,6 +98,14 @@ func (e *Engine) identify(ctx context.Context) (*workflowservice.DescribeNamespa
 	namespace, err := e.client.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{
 		Namespace: e.namespace,
 	})
+	var missing *serviceerror.NamespaceNotFound
+	if errors.As(err, &missing) {
+		return nil, &automation.Error{
+			Code: automation.CodeEngineUnavailable, Cause: err,
+			Message: fmt.Sprintf("Temporal has no namespace %q; an operator creates it with "+
+				"`temporal operator namespace create --namespace %s --retention 720h`", e.namespace, e.namespace),
+		}
+	}
 	if err != nil {
 		return nil, translate(fmt.Sprintf("reading the Temporal namespace %q", e.namespace), err)
 	}

@@ -34,14 +34,6 @@ import (
 // runWorker runs this machine's worker until a signal ends it. The first SIGTERM or SIGINT drains it, a
 // second one ends its programs at once.
 func runWorker(ctx context.Context, dataDir string, o cli.Worker) error {
-	drain, err := time.ParseDuration(o.Drain)
-	if err != nil || drain < 0 {
-		return fmt.Errorf("--drain must be a duration such as 30s, not %q", o.Drain)
-	}
-	orphan, err := time.ParseDuration(o.ExitWhenOrphaned)
-	if err != nil || orphan < 0 {
-		return fmt.Errorf("--exit-when-orphaned must be a duration such as 10m, not %q", o.ExitWhenOrphaned)
-	}
 	// Without this every start hashes the whole program to tell builds apart.
 	worker.SetBinaryChecksum(buildinfo.Version())
 	logger, err := telemetry.NewLogger(os.Stderr, o.LogFormat, o.LogLevel)
@@ -60,7 +52,7 @@ func runWorker(ctx context.Context, dataDir string, o cli.Worker) error {
 	}
 	ready := make(chan opened, 1)
 	go func() {
-		w, err := openWorker(starting, dataDir, o, drain, orphan, logger)
+		w, err := openWorker(starting, dataDir, o, logger)
 		ready <- opened{w, err}
 	}()
 	select {
@@ -94,7 +86,7 @@ type machineWorker struct {
 }
 
 // openWorker enrols this machine where needed and opens its state.
-func openWorker(ctx context.Context, dataDir string, o cli.Worker, drain, orphan time.Duration, logger *slog.Logger) (*machineWorker, error) {
+func openWorker(ctx context.Context, dataDir string, o cli.Worker, logger *slog.Logger) (*machineWorker, error) {
 	dir := machinestate.Dir(dataDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("making the machine's state directory: %w", err)
@@ -117,8 +109,8 @@ func openWorker(ctx context.Context, dataDir string, o cli.Worker, drain, orphan
 		return nil, err
 	}
 	options.StateDir, options.Logger = dir, logger
-	options.Concurrency, options.OrphanExit, options.Drain = o.Concurrency, orphan, drain
-	if drain == 0 {
+	options.Concurrency, options.OrphanExit, options.Drain = o.Concurrency, o.ExitWhenOrphaned, o.Drain
+	if o.Drain == 0 {
 		options.Drain = -1 // the host takes 0 for its default
 	}
 	h, err := host.Open(options)

@@ -63,7 +63,7 @@ func newServer(dir string) *mcp.Server {
 	add("die", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		fmt.Fprintln(os.Stderr, "dying")
 		os.Exit(7)
-		return nil, nil
+		panic("unreachable")
 	})
 	add("environ", func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		cwd, _ := os.Getwd()

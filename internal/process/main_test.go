@@ -22,6 +22,9 @@ func TestMain(m *testing.M) {
 	}
 	helper, ok := helpers[role]
 	if !ok {
+		helper, ok = platformHelpers[role]
+	}
+	if !ok {
 		fmt.Fprintf(os.Stderr, "no helper %q\n", role)
 		os.Exit(2)
 	}

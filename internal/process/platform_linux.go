@@ -1,6 +1,7 @@
 package process
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"runtime"
@@ -98,16 +99,34 @@ func (s procStat) alive() bool {
 
 // readStat reads /proc/<pid>/stat; false when there is no such process.
 func readStat(pid int) (procStat, bool) {
-	raw, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
+	var buf [1024]byte // the name has at most 64 bytes and the numbers are 50
+	path := append(strconv.AppendInt([]byte("/proc/"), int64(pid), 10), "/stat"...)
+	raw, ok := readOnce(string(path), buf[:])
+	if !ok {
 		return procStat{}, false
 	}
-	return parseStat(string(raw))
+	return parseStat(raw)
+}
+
+// readOnce reads the beginning of a file of the system into buf. A look at the processes reads so many of them
+// that it is done with as few calls as possible.
+func readOnce(path string, buf []byte) ([]byte, bool) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, false
+	}
+	defer func() { _ = unix.Close(fd) }()
+	for {
+		n, err := unix.Read(fd, buf)
+		if !errors.Is(err, unix.EINTR) {
+			return buf[:max(n, 0)], err == nil
+		}
+	}
 }
 
 // parseStat reads the fields after the program's name, which may itself hold spaces and parentheses.
-func parseStat(raw string) (procStat, bool) {
-	fields := strings.Fields(raw[strings.LastIndexByte(raw, ')')+1:])
+func parseStat(raw []byte) (procStat, bool) {
+	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
 	const firstField = 3 // the number, in proc(5), of fields[0]
 	if len(fields) <= 22-firstField {
 		return procStat{}, false

@@ -125,7 +125,7 @@ type childInfo struct {
 
 func waitDead(kind, id, options int, info *childInfo) error {
 	for {
-		err := unix.Waitid(kind, id, (*unix.Siginfo)(unsafe.Pointer(info)), options, nil)
+		err := unix.Waitid(kind, id, (*unix.Siginfo)(unsafe.Pointer(info)), options, nil) //nolint:gosec // childInfo is at least as large
 		runtime.KeepAlive(info)
 		if !errors.Is(err, unix.EINTR) {
 			return err

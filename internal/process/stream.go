@@ -3,6 +3,7 @@ package process
 import (
 	"errors"
 	"os"
+	"sync"
 	"time"
 )
 
@@ -102,6 +103,9 @@ func (f *feed) stop() {
 	<-f.done
 }
 
+// readBuffers spares every program two large buffers that must be cleared first.
+var readBuffers = sync.Pool{New: func() any { return new([readBufferBytes]byte) }}
+
 // stream reads one output of a process into a bounded capture.
 type stream struct {
 	r       *os.File
@@ -119,7 +123,12 @@ func startStream(r *os.File, limit int) *stream {
 // at that moment is read, and no more.
 func (s *stream) read() {
 	defer close(s.done)
-	buf := make([]byte, readBufferBytes)
+	buf := readBuffers.Get().(*[readBufferBytes]byte)
+	defer readBuffers.Put(buf)
+	s.readInto(buf[:])
+}
+
+func (s *stream) readInto(buf []byte) {
 	for {
 		n, err := s.r.Read(buf)
 		_, _ = s.capture.Write(buf[:n])

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -257,17 +258,49 @@ func (l *lookout) mayHold(pid int) bool {
 	}
 	young, known := l.young[session]
 	if !known {
-		leader, there := readStat(session)
-		young = session == l.tree.id || !there || leader.startTicks >= l.tree.started
+		started, there := sessionStarts.of(session)
+		young = session == l.tree.id || !there || started >= l.tree.started
 		l.young[session] = young
 	}
 	return young
 }
 
+// rememberSessions is how long the start of a session's leader is remembered. In that time no system gives
+// away all its process numbers, so the number still means the same session.
+const rememberSessions = time.Second
+
+// sessionStarts spares programs that follow each other quickly from reading the same over and over.
+var sessionStarts startCache
+
+// startCache remembers when the leaders of sessions started. The zero value is empty.
+type startCache struct {
+	mu     sync.Mutex
+	since  time.Time
+	starts map[int]uint64
+}
+
+// of returns when the leader of a session started, in clock ticks; false when it is gone.
+func (c *startCache) of(session int) (uint64, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.since) > rememberSessions {
+		c.since, c.starts = time.Now(), map[int]uint64{}
+	}
+	if started, ok := c.starts[session]; ok {
+		return started, true
+	}
+	leader, there := readStat(session)
+	if there {
+		c.starts[session] = leader.startTicks
+	}
+	return leader.startTicks, there
+}
+
 // lastPID returns the process number that the system gave away last; 0 when it does not say.
 func lastPID() int {
-	load, err := os.ReadFile("/proc/loadavg")
-	if err != nil {
+	var buf [128]byte
+	load, ok := readOnce("/proc/loadavg", buf[:])
+	if !ok {
 		return 0
 	}
 	n, _ := strconv.Atoi(strings.TrimSpace(string(load[bytes.LastIndexByte(load, ' ')+1:])))

@@ -19,9 +19,9 @@ import (
 	"github.com/errandhq/errand/internal/process"
 )
 
-func init() {
-	helpers["adopter"] = helperAdopter
-	helpers["secretive"] = helperSecretive
+var platformHelpers = map[string]func(args []string){
+	"adopter":   helperAdopter,
+	"secretive": helperSecretive,
 }
 
 // marked gives a program a marker that no other program has.

@@ -28,6 +28,7 @@ var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9
 
 // Convert returns the JSON of the one document that data holds. Its errors name the line.
 func Convert(data []byte) ([]byte, error) {
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // editors of some platforms write it
 	if err := checkBrackets(data); err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ func TestConvert(t *testing.T) {
 		"JSON":                    {`{"a": [1, "\u0000"]}`, `{"a":[1,"\u0000"]}`},
 		"an alias":                {"a: &x {b: 1}\nc: *x\n", `{"a":{"b":1},"c":{"b":1}}`},
 		"duplicates stay":         {"a: 1\na: 2\n", `{"a":1,"a":2}`},
+		"a byte order mark goes":  {"\ufeffa: 1\n", `{"a":1}`},
 		"comments go":             {"# c\na: 1 # d\n", `{"a":1}`},
 	}
 	for name, test := range tests {
@@ -51,6 +52,7 @@ func TestRefusals(t *testing.T) {
 		"no YAML":             {"a: b: c", "YAML"},
 		"a mapping as a key":  {"? {a: 1}\n: b\n", "key"},
 		"a merge":             {"a: &x {b: 1}\nc:\n  <<: *x\n", "key"},
+		"no UTF-8":            {"a: \xff\n", "YAML"},
 		"no number":           {"a: .inf\n", "number"},
 		"bytes":               {"a: !!binary aGVsbG8=\n", "type"},
 		"a tag of one's own":  {"a: !thing x\n", "type"},

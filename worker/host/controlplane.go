@@ -86,6 +86,12 @@ func (c *HTTPControlPlane) Finish(ctx context.Context, r automation.FinishReques
 	return answer, c.call(ctx, "/v1/machine/steps/finish", r, &answer)
 }
 
+// Alive implements [ControlPlane].
+func (c *HTTPControlPlane) Alive(ctx context.Context) error {
+	var answer struct{}
+	return c.call(ctx, "/v1/machine/alive", struct{}{}, &answer)
+}
+
 // call posts a request and reads its answer.
 func (c *HTTPControlPlane) call(ctx context.Context, path string, request, answer any) error {
 	body, err := encode(request)

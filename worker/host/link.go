@@ -126,6 +126,16 @@ func (h *Host) handle(e automation.Event) {
 		h.log.Error("This machine was revoked; its programs are ended.")
 		h.endAll(machine.EndCancelled)
 	case automation.EventPing:
+		go h.sayAlive()
+	}
+}
+
+// sayAlive answers a ping of the control plane. One that does not arrive is made up for by the next.
+func (h *Host) sayAlive() {
+	ctx, cancel := context.WithTimeout(h.life, h.o.Timing.Call)
+	defer cancel()
+	if err := h.o.ControlPlane.Alive(ctx); err != nil && h.life.Err() == nil {
+		h.log.Debug("A ping was not answered.", "error", err)
 	}
 }
 

@@ -76,6 +76,8 @@ type ControlPlane interface {
 	Hello(ctx context.Context, h automation.Hello) (automation.HelloAnswer, error)
 	Begin(ctx context.Context, r automation.BeginRequest) (automation.BeginAnswer, error)
 	Finish(ctx context.Context, r automation.FinishRequest) (automation.FinishAnswer, error)
+	// Alive tells that this machine is there. The control plane counts only what a machine sends.
+	Alive(ctx context.Context) error
 	// Events hands every event of the machine's stream to handle until the stream breaks or ctx ends. It
 	// always returns an error that says why.
 	Events(ctx context.Context, handle func(automation.Event)) error
