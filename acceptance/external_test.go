@@ -81,7 +81,7 @@ func status(t *testing.T, s *apptest.Server, path string) int {
 	return code
 }
 
-// operator connects to Temporal as an operator does.
+// operator connects to Temporal as an operator does, who has a certificate. Without one nobody gets in.
 func operator(t *testing.T, temporal *apptest.Temporal) client.Client {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(temporal.CertificateFile("client.pem"), temporal.CertificateFile("client.key"))
@@ -94,9 +94,16 @@ func operator(t *testing.T, temporal *apptest.Temporal) client.Client {
 	}
 	trusted := x509.NewCertPool()
 	trusted.AppendCertsFromPEM(authority)
-	c, err := client.Dial(client.Options{HostPort: temporal.Address(), ConnectionOptions: client.ConnectionOptions{
-		TLS: &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, RootCAs: trusted},
-	}})
+	settings := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: trusted, NextProtos: []string{"h2"}}
+	if connection, err := tls.Dial("tcp", temporal.Address(), settings); err == nil {
+		_, err = connection.Read(make([]byte, 1))
+		if err == nil || !strings.Contains(err.Error(), "certificate required") {
+			t.Errorf("without a certificate Temporal answers: %v", err)
+		}
+		_ = connection.Close() // it was refused
+	}
+	settings.Certificates = []tls.Certificate{pair}
+	c, err := client.Dial(client.Options{HostPort: temporal.Address(), ConnectionOptions: client.ConnectionOptions{TLS: settings}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +184,7 @@ func TestExternalTemporal(t *testing.T) {
 		}
 	}
 
-	// Temporal is killed, runs are admitted, Temporal is back: each has started once.
+	// Temporal is killed, runs are admitted, errandd is killed too, both are back: each run has started once.
 	temporal.Kill()
 	runs := []automation.Run{first}
 	for range 3 {
@@ -192,6 +199,9 @@ func TestExternalTemporal(t *testing.T) {
 		ready := status(t, s, "/readyz")
 		return fmt.Sprint(ready), ready == http.StatusServiceUnavailable
 	})
+	s.Kill()
+	s.Launch()
+	waitsForEngine(s, runs[1].ID)
 	temporal.Start()
 	var ids []string
 	for i := range runs {

@@ -263,7 +263,7 @@ func signIn(b *tab, s *apptest.Server) {
 		if err != nil {
 			b.Fatalf("signing in: %v", err)
 		}
-		if int64(answer.Status) != try.status || answer.URL != try.place {
+		if answer.Status != try.status || answer.URL != try.place {
 			b.Errorf("signing in leads to %d at %s, want %d at %s", answer.Status, answer.URL, try.status, try.place)
 		}
 	}

@@ -239,10 +239,45 @@ func helperAdopter([]string) {
 			fmt.Printf("program %d: %+v\n", i, r)
 		}
 	}
+	helperHoldsDead(env)
 	fmt.Println("ready")
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {
 		fmt.Println(deadChildren())
+	}
+}
+
+// helperHoldsDead has an orphan die while a program of ours is dead but not reaped, because the rest of its
+// tree still has its grace period.
+func helperHoldsDead(env []string) {
+	orphan, err := process.Start(process.Spec{
+		Program: "sh", Args: []string{"-c", "sleep 0.5 & exit"}, Dir: "/", Env: env, MaxOutputBytes: 100, KeepLeftovers: true,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	orphan.Wait()
+	dir, err := os.MkdirTemp("", "adopter")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer os.RemoveAll(dir)
+	held, err := process.Start(process.Spec{
+		Program: "sh", Args: []string{"-c", "(trap '' TERM; touch ready; exec sleep 2.8) & exec sleep 600"}, Dir: dir, Env: env,
+		MaxOutputBytes: 100, Grace: time.Minute,
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	for !exists(filepath.Join(dir, "ready"))() {
+		time.Sleep(time.Millisecond)
+	}
+	held.Stop(process.StopCancelled)
+	if r := held.Wait(); r.Signal != "SIGTERM" {
+		fmt.Printf("the status of a program was taken: %+v\n", r)
 	}
 }
 

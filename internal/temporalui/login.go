@@ -73,11 +73,11 @@ func (g *Guard) login(w http.ResponseWriter, r *http.Request) {
 		g.refuse(w, r, err)
 		return
 	}
-	http.SetCookie(w, &http.Cookie{
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // without TLS, which only loopback is, a secure cookie would be dropped
 		Name: cookieName, Value: g.sessions.begin(token), Path: Path, MaxAge: int(SessionLife.Seconds()),
 		Secure: g.secure, HttpOnly: true, SameSite: http.SameSiteStrictMode,
 	})
-	http.Redirect(w, r, to, http.StatusSeeOther)
+	http.Redirect(w, r, to, http.StatusSeeOther) //nolint:gosec // within has checked it
 }
 
 // within returns an address of the interface as it is, and Path for any other.

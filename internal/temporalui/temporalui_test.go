@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -138,9 +139,7 @@ func (w *world) browser() *http.Client {
 func (w *world) login(client *http.Client, given, to string, header map[string]string) answer {
 	w.Helper()
 	all := map[string]string{"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "same-origin"}
-	for name, value := range header {
-		all[name] = value
-	}
+	maps.Copy(all, header)
 	return w.send(client, http.MethodPost, "/temporal/login", url.Values{"token": {given}, "to": {to}}.Encode(), all)
 }
 
@@ -301,9 +300,7 @@ func TestForeignOrigin(t *testing.T) {
 				t.Errorf("behind https the cookies are %v", signedIn.Cookies())
 			}
 			header := map[string]string{"Cookie": "errand_temporal=session-1"} // the jar keeps a secure cookie from plain HTTP
-			for name, value := range c.header {
-				header[name] = value
-			}
+			maps.Copy(header, c.header)
 			if got := w.send(browser, c.method, "/temporal/api/v1/namespaces/x", "{}", header); got.StatusCode != c.want {
 				t.Errorf("%d %s, want %d", got.StatusCode, got.body, c.want)
 			}
