@@ -25,8 +25,9 @@ build: ## compile bin/errand and bin/errandd
 	go build -ldflags "-s -w -X $(VERSION_PACKAGE).version=$$version" -o bin/ ./cmd/errand ./cmd/errandd && \
 	echo "built bin/errand and bin/errandd, version $$version"
 
-run: build ## build, then run the server with this machine as its worker
-	@exec bin/errandd $(ARGS)
+# Make's own variables must not reach the programs of steps, some of which call make.
+run: build ## build, then run the server with this machine as its worker; ARGS="..." are its flags
+	@exec env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES -u ARGS bin/errandd $(ARGS)
 
 test: postgresql chromium build ## run all tests, with a real PostgreSQL, a real Temporal and a real browser
 	@ERRAND_TEST_BIN_DIR="$$(pwd)/bin" go run ./tools/runtests

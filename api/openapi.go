@@ -10,13 +10,20 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/catalog"
+	"github.com/errandhq/errand/internal/strictjson"
 )
 
 // openAPI describes the catalog's projection as an OpenAPI 3.1 document. It is derived from the commands and
 // their types; nothing in it is written twice.
 func openAPI(version string) ([]byte, error) {
 	registry := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
+	// What a change may leave out, set to null or give is described as the value or null.
+	registry.RegisterTypeAlias(reflect.TypeFor[strictjson.Optional[bool]](), reflect.TypeFor[*bool]())
+	registry.RegisterTypeAlias(reflect.TypeFor[strictjson.Optional[automation.DescriptionText]](), reflect.TypeFor[*string]())
+	registry.RegisterTypeAlias(reflect.TypeFor[strictjson.Optional[automation.MachineRef]](), reflect.TypeFor[*string]())
+	registry.RegisterTypeAlias(reflect.TypeFor[strictjson.Optional[automation.WorkflowInput]](), reflect.TypeFor[automation.WorkflowInput]())
 	document := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info:    &huma.Info{Title: "Errand", Version: version, Description: "Durable automations on people's own machines."},

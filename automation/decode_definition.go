@@ -55,8 +55,8 @@ func DecodeDefinition(data []byte) (Definition, []Violation, error) {
 
 // WorkflowInput is a workflow as it is sent: the human text (at most 64 KiB) and the plan, both optional.
 type WorkflowInput struct {
-	Script   *ScriptText `json:"script"`
-	Compiled *Plan       `json:"compiled"`
+	Script   *ScriptText `json:"script,omitempty"`
+	Compiled *Plan       `json:"compiled,omitempty"`
 }
 
 // Workflow returns the workflow with its defaults applied.

@@ -64,7 +64,7 @@ type Plan struct {
 // plan reads back as it was sent. [Step.Lane], [Step.Timeout] and the other methods apply the defaults.
 type Step struct {
 	ID   string   `json:"id"`
-	Kind StepKind `json:"kind,omitempty"`
+	Kind StepKind `json:"kind,omitempty" enum:"action,command,script"`
 
 	// ActionID, Input and Credential belong to the action lane.
 	ActionID   string          `json:"actionId,omitempty"`
@@ -75,7 +75,7 @@ type Step struct {
 	Command string `json:"command,omitempty"`
 
 	// Runtime and Source belong to the script lane.
-	Runtime Runtime `json:"runtime,omitempty"`
+	Runtime Runtime `json:"runtime,omitempty" enum:"shell,node,python"`
 	Source  string  `json:"source,omitempty"`
 
 	// The rest is shared by the command and script lanes; TimeoutMs also by actions of version 2.
@@ -85,7 +85,7 @@ type Step struct {
 	Stdin          json.RawMessage   `json:"stdin,omitempty"`
 	TimeoutMs      int64             `json:"timeoutMs,omitempty"`
 	MaxOutputBytes int64             `json:"maxOutputBytes,omitempty"`
-	Leftovers      Leftovers         `json:"leftovers,omitempty"`
+	Leftovers      Leftovers         `json:"leftovers,omitempty" enum:"end,keep"`
 }
 
 // Lane returns the lane of the step; a step without a kind is an action.

@@ -115,7 +115,7 @@ type Run struct {
 	RetryOf           string          `json:"retryOf,omitempty"`
 	Status            RunStatus       `json:"status"`
 	CancelRequestedAt *time.Time      `json:"cancelRequestedAt,omitempty"`
-	CancelReason      string          `json:"-"`
+	CancelReason      string          `json:"cancelReason,omitempty"`
 	WaitingFor        *Waiting        `json:"waitingFor,omitempty"`
 	Input             json.RawMessage `json:"input,omitempty"`
 	Plan              *Plan           `json:"plan,omitempty"`

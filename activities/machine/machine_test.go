@@ -18,6 +18,7 @@ import (
 
 	"github.com/errandhq/errand/activities/machine"
 	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/process"
 )
 
 // actionsFunc is a registry made of a function.
@@ -567,5 +568,19 @@ func TestDaemonOfAStepIsEnded(t *testing.T) {
 	}
 	if n, err := runner(t, nil).EndLeftover(automation.StepRef{RunID: step.RunID, StepID: step.StepID}, nil); n != 0 || err != nil {
 		t.Errorf("%d processes were alive, %v", n, err)
+	}
+}
+
+// Neither session nor environment tells where it came from; the control group does.
+func TestDaemonWithoutEnvironmentIsEndedInAControlGroup(t *testing.T) {
+	t.Parallel()
+	cgroups := process.FindCgroups()
+	if cgroups == nil {
+		t.Skip("this process may make no control groups: it needs a delegated cgroup v2")
+	}
+	r := runner(t, func(o *machine.Options) { o.Cgroups = cgroups })
+	step := command(t, "sh", "-c", "setsid env -i sh -c 'echo $$ >pid; exec sleep 600' & while [ ! -s pid ]; do sleep 0.01; done")
+	if p := processResult(t, r.Start(step).Wait()); p.Leftovers != 1 {
+		t.Errorf("leftovers %d", p.Leftovers)
 	}
 }

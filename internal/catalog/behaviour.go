@@ -94,7 +94,7 @@ func (s *Service) defaultMachine(ctx context.Context, p Principal) (string, erro
 
 func list(ctx context.Context, s *Service, p Principal, in ListInput) (ListResult, error) {
 	automations, next, err := s.Ledger.ListAutomations(ctx, p.OwnerID, automation.AutomationFilter{
-		Enabled: in.Enabled, MachineID: in.MachineID, Query: in.Query, Limit: pageSize(in.Limit), Cursor: in.Cursor,
+		Enabled: in.Enabled, MachineID: orEmpty(in.MachineID), Query: in.Query, Limit: pageSize(in.Limit), Cursor: in.Cursor,
 	})
 	if err != nil {
 		return ListResult{}, err
@@ -113,7 +113,7 @@ func get(ctx context.Context, s *Service, p Principal, in GetInput) (AutomationR
 	}
 	result := present(found)
 	if in.IncludeRuns {
-		page, err := runs(ctx, s, p, RunsInput{AutomationID: in.AutomationID, Limit: in.RunsLimit})
+		page, err := runs(ctx, s, p, RunsInput{AutomationID: &in.AutomationID, Limit: in.RunsLimit})
 		if err != nil {
 			return AutomationResult{}, err
 		}
@@ -146,7 +146,7 @@ func showRun(ctx context.Context, s *Service, p Principal, in RunInput) (automat
 
 func runs(ctx context.Context, s *Service, p Principal, in RunsInput) (RunsResult, error) {
 	page, next, err := s.Ledger.ListRuns(ctx, p.OwnerID, automation.RunFilter{
-		AutomationID: in.AutomationID, MachineID: in.MachineID, Status: in.Status, Trigger: in.Trigger,
+		AutomationID: orEmpty(in.AutomationID), MachineID: orEmpty(in.MachineID), Status: orEmpty(in.Status), Trigger: orEmpty(in.Trigger),
 		Since: instantOf(in.Since), Until: instantOf(in.Until), Limit: pageSize(in.Limit), Cursor: in.Cursor,
 	})
 	if err != nil {

@@ -66,6 +66,7 @@ func TestCheckNamesEveryPlace(t *testing.T) {
 		{"get", `{"automation_id":"x","runs_limit":0}`, []string{"automation_id", "runs_limit"}},
 		{"list", `{"limit":201,"machine_id":"m","query":"` + strings.Repeat("x", 201) + `"}`, []string{"limit", "machine_id", "query"}},
 		{"run-now", `{"automation_id":"` + id + `","wait_ms":-1,"idempotency_key":"` + strings.Repeat("k", 256) + `"}`, []string{"wait_ms", "idempotency_key"}},
+		{"runs", `{"status":"","automation_id":"","machine_id":"","since":""}`, []string{"status", "automation_id", "machine_id", "since"}},
 		{"runs", `{"status":"done","trigger":"luck","since":"now","until":"2026-01-01"}`, []string{"status", "trigger", "since", "until"}},
 		{"cancel-run", `{"run_id":"` + id + `","reason":"` + strings.Repeat("x", 501) + `","force":1}`, []string{"force"}},
 		{"update", `{"automation_id":"` + id + `","expected_version":0,"name":""}`, []string{"expected_version", "name"}},

@@ -30,16 +30,16 @@ type UpdateInput struct {
 
 // TriggerChanges are changes of an automation's triggers.
 type TriggerChanges struct {
-	Add    automation.NoTriggers `json:"add" doc:"new triggers"`
-	Update automation.NoTriggers `json:"update" doc:"changed triggers, by id"`
-	Remove automation.NoTriggers `json:"remove" doc:"ids of triggers to remove"`
+	Add    automation.NoTriggers `json:"add,omitempty" doc:"new triggers"`
+	Update automation.NoTriggers `json:"update,omitempty" doc:"changed triggers, by id"`
+	Remove automation.NoTriggers `json:"remove,omitempty" doc:"ids of triggers to remove"`
 }
 
 func decodeUpdate(input []byte) (UpdateInput, error) {
 	var in UpdateInput
 	refused, warnings := strictjson.Decode(input, &in)
 	v := violations(refused)
-	v.requiredID("automation_id", in.AutomationID)
+	v.id("automation_id", in.AutomationID)
 	v.version(in.ExpectedVersion)
 	if len(v) > 0 {
 		return in, automation.Invalid(v...)
@@ -84,7 +84,7 @@ func update(ctx context.Context, s *Service, p Principal, in UpdateInput) (Autom
 			return AutomationResult{}, machineMember(err)
 		}
 	}
-	changed, err := s.Ledger.UpdateAutomation(ctx, p.OwnerID, in.AutomationID, orZero(in.ExpectedVersion),
+	changed, err := s.Ledger.UpdateAutomation(ctx, p.OwnerID, in.AutomationID, orEmpty(in.ExpectedVersion),
 		func(d *automation.Definition) error {
 			in.apply(d, machineID)
 			return nil
@@ -112,13 +112,6 @@ func machineMember(err error) error {
 	return automation.Invalid(renamed...)
 }
 
-func orZero(n *int64) int64 {
-	if n == nil {
-		return 0
-	}
-	return *n
-}
-
 // DeleteInput names an automation to delete.
 type DeleteInput struct {
 	AutomationID    string `json:"automation_id" strict:"required" doc:"the id of the automation"`
@@ -128,7 +121,7 @@ type DeleteInput struct {
 
 func (in DeleteInput) violations() []automation.Violation {
 	var v violations
-	v.requiredID("automation_id", in.AutomationID)
+	v.id("automation_id", in.AutomationID)
 	v.version(in.ExpectedVersion)
 	return v
 }
@@ -141,7 +134,7 @@ type DeleteResult struct {
 }
 
 func remove(ctx context.Context, s *Service, p Principal, in DeleteInput) (DeleteResult, error) {
-	if err := s.Ledger.DeleteAutomation(ctx, p.OwnerID, in.AutomationID, orZero(in.ExpectedVersion)); err != nil {
+	if err := s.Ledger.DeleteAutomation(ctx, p.OwnerID, in.AutomationID, orEmpty(in.ExpectedVersion)); err != nil {
 		return DeleteResult{}, err
 	}
 	// The automation is gone: what follows must not be left half-done because the caller left.

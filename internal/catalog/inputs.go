@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -22,16 +23,16 @@ const (
 
 // ListInput selects automations.
 type ListInput struct {
-	Enabled   *bool  `json:"enabled,omitempty" doc:"only enabled, or only disabled, automations"`
-	MachineID string `json:"machine_id,omitempty" doc:"only automations that target this machine"`
-	Query     string `json:"query,omitempty" doc:"only automations whose name contains this text, in any case"`
-	Limit     *int   `json:"limit,omitempty" doc:"at most this many, 1 to 200; default 50"`
-	Cursor    string `json:"cursor,omitempty" doc:"next_cursor of the page before"`
+	Enabled   *bool   `json:"enabled,omitempty" doc:"only enabled, or only disabled, automations"`
+	MachineID *string `json:"machine_id,omitempty" doc:"only automations that target this machine"`
+	Query     string  `json:"query,omitempty" doc:"only automations whose name contains this text, in any case"`
+	Limit     *int    `json:"limit,omitempty" doc:"at most this many, 1 to 200; default 50"`
+	Cursor    string  `json:"cursor,omitempty" doc:"next_cursor of the page before"`
 }
 
 func (in ListInput) violations() []automation.Violation {
 	var v violations
-	v.id("machine_id", in.MachineID)
+	v.filterID("machine_id", in.MachineID)
 	v.length("query", in.Query, automation.MaxNameLength)
 	v.limit("limit", in.Limit)
 	return v
@@ -46,7 +47,7 @@ type GetInput struct {
 
 func (in GetInput) violations() []automation.Violation {
 	var v violations
-	v.requiredID("automation_id", in.AutomationID)
+	v.id("automation_id", in.AutomationID)
 	v.limit("runs_limit", in.RunsLimit)
 	return v
 }
@@ -61,7 +62,7 @@ type RunNowInput struct {
 
 func (in RunNowInput) violations() []automation.Violation {
 	var v violations
-	v.requiredID("automation_id", in.AutomationID)
+	v.id("automation_id", in.AutomationID)
 	v.key(in.IdempotencyKey)
 	v.wait(in.WaitMs)
 	if len(in.Input) > automation.MaxInputBytes {
@@ -79,37 +80,33 @@ type RunInput struct {
 
 func (in RunInput) violations() []automation.Violation {
 	var v violations
-	v.requiredID("run_id", in.RunID)
+	v.id("run_id", in.RunID)
 	v.wait(in.WaitMs)
 	return v
 }
 
 // RunsInput selects runs.
 type RunsInput struct {
-	AutomationID string                 `json:"automation_id,omitempty" doc:"only runs of this automation"`
-	MachineID    string                 `json:"machine_id,omitempty" doc:"only runs on this machine"`
-	Status       automation.RunStatus   `json:"status,omitempty" doc:"pending, running, completed, failed or cancelled"`
-	Trigger      automation.TriggerKind `json:"trigger,omitempty" doc:"manual, schedule or webhook"`
-	Since        string                 `json:"since,omitempty" doc:"only runs created at or after this RFC 3339 time"`
-	Until        string                 `json:"until,omitempty" doc:"only runs created before this RFC 3339 time"`
-	Limit        *int                   `json:"limit,omitempty" doc:"at most this many, 1 to 200; default 50"`
-	Cursor       string                 `json:"cursor,omitempty" doc:"next_cursor of the page before"`
+	AutomationID *string                 `json:"automation_id,omitempty" doc:"only runs of this automation"`
+	MachineID    *string                 `json:"machine_id,omitempty" doc:"only runs on this machine"`
+	Status       *automation.RunStatus   `json:"status,omitempty" enum:"pending,running,completed,failed,cancelled" doc:"pending, running, completed, failed or cancelled"`
+	Trigger      *automation.TriggerKind `json:"trigger,omitempty" enum:"manual,schedule,webhook" doc:"manual, schedule or webhook"`
+	Since        *string                 `json:"since,omitempty" doc:"only runs created at or after this RFC 3339 time"`
+	Until        *string                 `json:"until,omitempty" doc:"only runs created before this RFC 3339 time"`
+	Limit        *int                    `json:"limit,omitempty" doc:"at most this many, 1 to 200; default 50"`
+	Cursor       string                  `json:"cursor,omitempty" doc:"next_cursor of the page before"`
 }
 
 func (in RunsInput) violations() []automation.Violation {
 	var v violations
-	v.id("automation_id", in.AutomationID)
-	v.id("machine_id", in.MachineID)
+	v.filterID("automation_id", in.AutomationID)
+	v.filterID("machine_id", in.MachineID)
 	v.limit("limit", in.Limit)
-	switch in.Status {
-	case "", automation.RunPending, automation.RunRunning, automation.RunCompleted, automation.RunFailed, automation.RunCancelled:
-	default:
-		v.add("status", "%q is not a status; use pending, running, completed, failed or cancelled", in.Status)
+	if in.Status != nil && !slices.Contains(runStatuses, *in.Status) {
+		v.add("status", "%q is not a status; use pending, running, completed, failed or cancelled", *in.Status)
 	}
-	switch in.Trigger {
-	case "", automation.TriggerManual, automation.TriggerSchedule, automation.TriggerWebhook:
-	default:
-		v.add("trigger", "%q is not a trigger; use manual, schedule or webhook", in.Trigger)
+	if in.Trigger != nil && !slices.Contains(triggerKinds, *in.Trigger) {
+		v.add("trigger", "%q is not a trigger; use manual, schedule or webhook", *in.Trigger)
 	}
 	v.instant("since", in.Since)
 	v.instant("until", in.Until)
@@ -125,9 +122,27 @@ type CancelInput struct {
 
 func (in CancelInput) violations() []automation.Violation {
 	var v violations
-	v.requiredID("run_id", in.RunID)
+	v.id("run_id", in.RunID)
 	v.length("reason", in.Reason, maxReasonLength)
 	return v
+}
+
+var (
+	runStatuses = []automation.RunStatus{
+		automation.RunPending, automation.RunRunning, automation.RunCompleted, automation.RunFailed, automation.RunCancelled,
+	}
+	triggerKinds = []automation.TriggerKind{
+		automation.TriggerManual, automation.TriggerSchedule, automation.TriggerWebhook,
+	}
+)
+
+// orEmpty returns what a filter says, or the zero value for none.
+func orEmpty[T any](filter *T) T {
+	if filter == nil {
+		var none T
+		return none
+	}
+	return *filter
 }
 
 // violations collects what is wrong with an input.
@@ -140,18 +155,17 @@ func (v *violations) add(path, format string, args ...any) {
 var uuidPattern = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
 func (v *violations) id(path, id string) {
-	if id != "" && !uuidPattern.MatchString(id) {
+	if !uuidPattern.MatchString(id) {
 		v.add(path, "is not an id: ids are UUIDs in lower case, as the commands print them")
 	}
 }
 
-// requiredID checks an id whose member was required: an empty one is no id either.
-func (v *violations) requiredID(path, id string) {
-	if id == "" {
-		v.add(path, "is empty; give the id that the commands print")
-		return
+// filterID checks an id that selects, when there is one. An empty one selects nothing: it is the mistake of a
+// script whose variable is not set.
+func (v *violations) filterID(path string, id *string) {
+	if id != nil {
+		v.id(path, *id)
 	}
-	v.id(path, id)
 }
 
 func (v *violations) limit(path string, limit *int) {
@@ -174,11 +188,11 @@ func (v *violations) length(path, text string, limit int) {
 	}
 }
 
-func (v *violations) instant(path, text string) {
-	if text == "" {
+func (v *violations) instant(path string, text *string) {
+	if text == nil {
 		return
 	}
-	if _, err := time.Parse(time.RFC3339Nano, text); err != nil {
+	if _, err := time.Parse(time.RFC3339Nano, *text); err != nil {
 		v.add(path, "is not an RFC 3339 time such as 2026-12-01T09:00:00Z")
 	}
 }
@@ -192,11 +206,11 @@ func pageSize(limit *int) int {
 }
 
 // instantOf parses a time that was checked; nil for none.
-func instantOf(text string) *time.Time {
-	if text == "" {
+func instantOf(text *string) *time.Time {
+	if text == nil {
 		return nil
 	}
-	t, err := time.Parse(time.RFC3339Nano, text)
+	t, err := time.Parse(time.RFC3339Nano, *text)
 	if err != nil {
 		return nil
 	}

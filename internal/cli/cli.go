@@ -61,6 +61,9 @@ type Program struct {
 	Version string
 	// RunWorker runs the machine's worker until it is told to stop.
 	RunWorker func(ctx context.Context, dataDir string, options Worker) error
+
+	// pretty is set when answers and errors are to be indented.
+	pretty bool
 }
 
 // flags are the options of every command of the catalog.
@@ -81,6 +84,10 @@ func (p *Program) Main(ctx context.Context, args []string) int {
 	if len(args) > 0 && args[0] == "automations" {
 		args = args[1:]
 	}
+	if len(args) == 1 && (args[0] == "--version" || args[0] == "-V") {
+		args = []string{"version"}
+	}
+	p.pretty = slices.Contains(args, "--pretty")
 	if name, asked := helpAsked(args); asked {
 		return p.help(name)
 	}
@@ -100,16 +107,26 @@ func (p *Program) Main(ctx context.Context, args []string) int {
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		return p.fail(usageError{err.Error() + "; see errand --help"})
+		return p.fail(usageError{err.Error() + "; " + usageHint(args)})
 	}
 	switch name := parsed.Command(); name {
 	case "worker":
 		return p.worker(ctx, root.Worker)
 	case "version":
-		return p.print(map[string]any{"result": map[string]string{"version": p.Version}}, false)
+		return p.print(map[string]any{"result": map[string]string{"version": p.Version}})
 	default:
 		return p.command(ctx, name, *commandFlags[name])
 	}
+}
+
+// usageHint says where to read on after a mistake in the arguments.
+func usageHint(args []string) string {
+	if len(args) > 0 {
+		if command, found := catalog.Find(args[0]); found {
+			return fmt.Sprintf("input is one JSON object, such as --input '%s'; see errand %s --help", command.Example, command.Name)
+		}
+	}
+	return "see errand --help"
 }
 
 // command runs one command of the catalog.
@@ -136,7 +153,7 @@ func (p *Program) command(ctx context.Context, name string, f flags) int {
 	if err != nil {
 		return p.fail(err)
 	}
-	return p.print(map[string]any{"result": result}, f.Pretty)
+	return p.print(map[string]any{"result": result})
 }
 
 // invalidInput is an input that was refused before any call.
@@ -176,14 +193,18 @@ func (p *Program) input(f flags) (json.RawMessage, error) {
 	if err != nil {
 		return nil, usageError{err.Error()}
 	}
-	if isYAML || !bytes.HasPrefix(bytes.TrimLeft(content, " \t\r\n"), []byte("{")) {
-		converted, err := yamljson.Convert(content)
-		if err != nil {
-			return nil, usageError{"the input is neither JSON nor YAML: " + err.Error()}
-		}
-		content = converted
+	if !isYAML && json.Valid(content) {
+		return content, nil
 	}
-	return content, nil
+	converted, err := yamljson.Convert(content)
+	looksLikeJSON := bytes.HasPrefix(bytes.TrimLeft(content, " \t\r\n"), []byte("{"))
+	switch {
+	case err != nil && looksLikeJSON && !isYAML:
+		return content, nil // the strict decoder says what is wrong with it, and where
+	case err != nil:
+		return nil, usageError{"the input is neither JSON nor YAML: " + err.Error()}
+	}
+	return converted, nil
 }
 
 func readFile(path string) ([]byte, error) {
@@ -224,21 +245,24 @@ func (p *Program) worker(ctx context.Context, options Worker) int {
 }
 
 // print writes the answer as one JSON line on standard output.
-func (p *Program) print(answer any, pretty bool) int {
+func (p *Program) print(answer any) int {
 	line, err := strictjson.Marshal(answer)
 	if err != nil {
 		return p.fail(fmt.Errorf("encoding the answer: %w", err))
 	}
-	if pretty {
-		var indented bytes.Buffer
-		if err := json.Indent(&indented, line, "", "  "); err == nil {
-			line = indented.Bytes()
-		}
-	}
-	if _, err := p.Stdout.Write(append(line, '\n')); err != nil {
+	if _, err := p.Stdout.Write(p.formatted(line)); err != nil {
 		return p.fail(fmt.Errorf("writing the answer: %w", err))
 	}
 	return exitOK
+}
+
+// formatted returns JSON as it is printed: one line, or indented when that was asked for.
+func (p *Program) formatted(line []byte) []byte {
+	var indented bytes.Buffer
+	if p.pretty && json.Indent(&indented, line, "", "  ") == nil {
+		line = indented.Bytes()
+	}
+	return append(line, '\n')
 }
 
 // failure is the body of an error line.
@@ -286,7 +310,7 @@ func (p *Program) fail(err error) int {
 	if encodeErr != nil {
 		line = []byte(`{"error":{"code":"internal","message":"the error could not be encoded"}}`)
 	}
-	_, _ = p.Stderr.Write(append(line, '\n')) // nowhere is left to say that standard error is gone
+	_, _ = p.Stderr.Write(p.formatted(line)) // nowhere is left to say that standard error is gone
 	return exit
 }
 

@@ -111,6 +111,7 @@ func TestRequests(t *testing.T) {
 		"a JSON file":                 {[]string{"create", "--file", write("a.json", create)}, "", created},
 		"a YAML file":                 {[]string{"create", "--file", write("a.yaml", createYAML)}, "", created},
 		"a YAML file of another name": {[]string{"create", "--file", write("a.txt", createYAML)}, "", created},
+		"YAML that looks like JSON":   {[]string{"create", "--stdin"}, "{name: x, workflow: {script: do}}", created},
 		"standard input":              {[]string{"create", "--stdin"}, create, created},
 		"YAML on standard input":      {[]string{"create", "--stdin"}, createYAML, created},
 		"a file named -":              {[]string{"create", "--file", "-"}, create, created},
@@ -323,6 +324,12 @@ func TestPrettyAndVersion(t *testing.T) {
 	t.Parallel()
 	url, _ := service(t, 200, `{"a":[1]}`)
 	if r := call(t, api(url), "", "list", "--pretty"); r.stdout != "{\n  \"result\": {\n    \"a\": [\n      1\n    ]\n  }\n}\n" {
+		t.Errorf("%+v", r)
+	}
+	if r := call(t, nil, "", "get", "--pretty"); r.exit != 2 || !strings.HasPrefix(r.stderr, "{\n  \"error\": {\n") {
+		t.Errorf("errors are indented too: %+v", r)
+	}
+	if r := call(t, nil, "", "--version"); r.exit != 0 || r.stdout != `{"result":{"version":"v1"}}`+"\n" {
 		t.Errorf("%+v", r)
 	}
 	if r := call(t, nil, "", "version"); r.exit != 0 || r.stdout != `{"result":{"version":"v1"}}`+"\n" {

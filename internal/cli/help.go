@@ -104,7 +104,15 @@ func typeName(t reflect.Type) string {
 	case reflect.Int, reflect.Int64:
 		return "integer"
 	case reflect.Struct, reflect.Map:
+		if strings.HasPrefix(t.Name(), "Optional[") {
+			value, _ := t.FieldByName("Value")
+			return typeName(value.Type) + " or null"
+		}
 		return "object"
+	case reflect.Slice:
+		if t.Elem().Kind() != reflect.Uint8 {
+			return "list"
+		}
 	}
 	return "value"
 }

@@ -56,7 +56,8 @@ func (d Discovery) Find() (Endpoint, error) {
 		}
 	}
 	return Endpoint{}, unavailable(
-		"no running service was found in %s%s; start errandd, or set ERRAND_API_URL and ERRAND_API_KEY", d.DataDir, damaged)
+		"no running service was found in %s%s; start errandd, set ERRAND_DATA_DIR if it runs with another directory, or set ERRAND_API_URL and ERRAND_API_KEY",
+		d.DataDir, damaged)
 }
 
 // base returns the address without what belongs to one face of the service.
