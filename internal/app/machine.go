@@ -320,7 +320,7 @@ func (m *machineProcess) drain(ctx context.Context) {
 	if !m.tellToStop() {
 		return
 	}
-	m.app.logger.Info("waiting for this machine's worker to drain; a second signal leaves it alone")
+	m.app.logger.Info("waiting up to 30 seconds for the steps of this machine's worker; a second signal does not wait")
 	running, err := true, error(nil)
 	for running && err == nil && ctx.Err() == nil {
 		wait(ctx, watchEvery/10)

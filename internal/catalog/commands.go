@@ -114,7 +114,8 @@ var updateCommand = define(Command{
 it is; null means the default. workflow is replaced as a whole. The version goes up by one when something
 changed. With expected_version the change is refused (version_conflict) when somebody else changed the
 automation in between: read it again and repeat.
-Runs that exist execute the snapshot that they were admitted with. enabled false stops admission only.`,
+Runs that exist execute the snapshot that they were admitted with. enabled false stops admission only.
+To change a plan from a file, put automation_id beside workflow in it and give it with --file.`,
 	Example: `{"automation_id":"0193f5a0-0000-7000-8000-000000000000","expected_version":1,"enabled":false}`,
 	Route:   Route{Method: http.MethodPatch, Path: "/automations/{automation_id}", Status: http.StatusOK},
 	Errors:  []automation.Code{automation.CodeNotFound, automation.CodeVersionConflict, automation.CodeMachineRevoked},

@@ -298,7 +298,7 @@ func (p *Program) fail(err error) int {
 		}
 		if remote.Code == automation.CodeRuntimeUnavailable {
 			// The worker's local route says so when the control plane behind it is away.
-			exit = exitUnavailable
+			body.Status, exit = 0, exitUnavailable
 		}
 	case errors.As(err, &local):
 		body = failure{Code: local.Code, Message: local.Message}
