@@ -210,7 +210,7 @@ func TestExternalTemporal(t *testing.T) {
 	}
 	checkMarks(t, marks, s.Home(), ids...)
 	awaitWorkflows(t, c, "ErrandAutomationId = '"+id+"' AND ErrandTrigger = 'manual'", runs...)
-	t.Run("another installation in the namespace", func(t *testing.T) { //nolint:paralleltest // it uses this one's server
+	t.Run("another installation in the namespace", func(t *testing.T) {
 		testAnotherInstallation(t, temporal, s, id, marks)
 	})
 }

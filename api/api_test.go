@@ -765,7 +765,7 @@ func TestABodyThatEndsEarly(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		body, _ := io.ReadAll(response.Body)
-		if response.StatusCode != 400 || !strings.Contains(string(body), "validation_failed") {
+		if response.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), "validation_failed") {
 			t.Errorf("%s: %d %s", name, response.StatusCode, body)
 		}
 	}

@@ -49,8 +49,7 @@ func (a *API) refuse(c *gin.Context, err error) {
 }
 
 func (a *API) envelope(c *gin.Context, err error) ErrorEnvelope {
-	var tooLarge *http.MaxBytesError
-	if errors.As(err, &tooLarge) {
+	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		err = automation.Errorf(automation.CodePayloadTooLarge, "the body is larger than %d bytes", tooLarge.Limit)
 	}
 	var e *automation.Error

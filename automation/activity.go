@@ -9,7 +9,7 @@ type Activity[In, Out any] struct{ Name string }
 // Signal is the typed contract of one workflow signal.
 type Signal[In any] struct{ Name string }
 
-// The workflow that carries a run from its first step to its last, and its contracts.
+// WorkflowAutomationRun is the name of the workflow that carries a run from its first step to its last.
 const WorkflowAutomationRun = "AutomationRun"
 
 // The activities of machine steps, one per lane; they run on the machine's queue.

@@ -1,141 +1,155 @@
 //go:build unix
 
-// Package bench_test measures the built programs as a user sees them: how long errandd takes from its start until it
-// is ready, how long a run of one step takes from the call to its end, what a step costs in a long run, and how much
-// memory the programs occupy. `make bench` runs it and prints a table; figures mean something on an otherwise idle
-// computer only.
 package bench_test
 
 import (
-	"fmt"
 	"os"
-	"slices"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
-	"text/tabwriter"
 	"time"
 
-	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/apptest"
 )
 
 const (
-	starts    = 10
-	shortRuns = 50
-	longRuns  = 5
-	longSteps = 40
-	// settle is how many short runs warm the programs up before anything but a start is measured.
+	// rounds are those of the long measurements, shortRounds those of what takes a fraction of a second.
+	rounds, shortRounds = 9, 40
+	longSteps           = 40
+	crowd, crowdSteps   = 50, 10
+	starts              = 10
+	listed              = 10
+	// settle is how many short runs warm a contender up before it is measured.
 	settle = 5
-	// waitMs is how long a call waits for its run: more than any run here takes.
-	waitMs = 50_000
+	// lifetime is how many runs the programs have executed when their memory is measured for the second time, and
+	// abreast how many of these are open at once.
+	lifetime, abreast = 1000, 20
+	// calm is how long the programs are left alone before their memory is measured.
+	calm = 10 * time.Second
 )
 
-// table collects the rows of all benchmarks.
-var table [][]string
+// names are the contenders of everything that Temporal can do without us.
+var names = []string{"bare workflow", "bare with commits", "errand"}
 
-func TestMain(m *testing.M) {
-	code := m.Run()
-	if len(table) > 0 {
-		w := tabwriter.NewWriter(os.Stdout, 0, 0, 3, ' ', 0)
-		for _, row := range table {
-			fmt.Fprintln(w, strings.Join(row, "\t"))
+// BenchmarkRuns measures runs: one of many steps, many at once, and the shortest there is. The first contender is a bare
+// workflow, the second makes as many synced commits as Errand does: one per run and one per step.
+func BenchmarkRuns(b *testing.B) {
+	t, o := startBare(b), startOurs(b)
+	one, long, several := o.create(1), o.create(longSteps), o.create(crowdSteps)
+	contest := func(rounds, count, steps int, automationID string, value func(time.Duration) float64) []sample {
+		samples := make([]sample, len(names))
+		for round := range rounds {
+			for turn := range names {
+				i := (round + turn) % len(names)
+				var took time.Duration
+				if i == len(names)-1 {
+					took = o.run(b, count, automationID)
+				} else {
+					took = t.run(b, count, bareInput{Steps: steps, Commits: i == 1})
+				}
+				samples[i] = append(samples[i], value(took))
+			}
 		}
-		if err := w.Flush(); err != nil {
-			code = 1
-		}
+		return samples
 	}
-	os.Exit(code)
-}
+	milliseconds := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	contest(settle, 1, 1, one, milliseconds)
 
-// report adds a row, and tells the benchmark its median in milliseconds per unit.
-func report(b *testing.B, what, unit string, samples []time.Duration) {
-	b.Helper()
-	slices.Sort(samples)
-	at := func(percent int) time.Duration { return samples[(len(samples)-1)*percent/100] }
-	milliseconds := func(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d.Microseconds())/1000) }
-	table = append(table, []string{
-		what, fmt.Sprintf("n=%d", len(samples)), "min " + milliseconds(at(0)), "median " + milliseconds(at(50)),
-		"p90 " + milliseconds(at(90)), "max " + milliseconds(at(100)),
+	b.Run("sequential", func(b *testing.B) {
+		samples := contest(rounds, 1, longSteps, long, func(d time.Duration) float64 { return milliseconds(d) / longSteps })
+		record(b, &measurement{What: "a run of 40 steps, one after another", Unit: "ms a step"}, names, samples,
+			target{}, target{Limit: 1.25})
 	})
-	b.ReportMetric(float64(at(50).Microseconds())/1000, "ms/"+unit)
-	b.ReportMetric(0, "ns/op") // the benchmark's own loop is of no interest
+	b.Run("concurrent", func(b *testing.B) {
+		samples := contest(rounds, crowd, crowdSteps, several, func(d time.Duration) float64 { return crowd * crowdSteps / d.Seconds() })
+		record(b, &measurement{What: "50 runs of 10 steps at once", Unit: "steps a second"}, names, samples,
+			target{}, target{Limit: 0.85, AtLeast: true})
+	})
+	b.Run("single", func(b *testing.B) {
+		samples := contest(shortRounds, 1, 1, one, milliseconds)
+		record(b, &measurement{What: "a run of one step, from the call to its end", Unit: "ms"}, names, samples,
+			target{}, target{Limit: 1.5})
+	})
 }
 
-// BenchmarkStart measures from the start of the process to the first 200 of /readyz: on a new data directory, where
-// both databases are made, and on one that was used before.
+// BenchmarkList measures `errand list` from its start to its end, beside a program that just does the same GET.
+func BenchmarkList(b *testing.B) {
+	o := startOurs(b)
+	for range listed {
+		o.create(1)
+	}
+	minimal := filepath.Join(b.TempDir(), "minimal")
+	build := exec.CommandContext(b.Context(), "go", "build", "-ldflags", "-s -w", "-o", minimal, "./minimal")
+	build.Stderr = os.Stderr
+	if err := build.Run(); err != nil {
+		b.Fatalf("building the minimal program: %v", err)
+	}
+	run := func(program string, args ...string) float64 {
+		command := exec.CommandContext(b.Context(), program, args...)
+		command.Env = o.server.Environment()
+		began := time.Now()
+		output, err := command.Output()
+		took := time.Since(began)
+		if err != nil || strings.Count(string(output), "1 steps") != listed {
+			b.Fatalf("%s: %v: %s", program, err, output)
+		}
+		return float64(took.Microseconds()) / 1000
+	}
+	samples := make([]sample, 2)
+	for range shortRounds {
+		samples[0] = append(samples[0], run(minimal, o.server.URL()+"/v1/automations", o.token))
+		samples[1] = append(samples[1], run(filepath.Join(apptest.Binaries(b), "errand"), "list"))
+	}
+	record(b, &measurement{What: "errand list with 10 automations", Unit: "ms"}, []string{"minimal GET", "errand list"}, samples,
+		target{Limit: 2})
+}
+
+// BenchmarkStart measures from the start of errandd to the first 200 of /readyz: on a new data directory, where both
+// databases are made, and on one that was used before.
 func BenchmarkStart(b *testing.B) {
 	b.Run("first", func(b *testing.B) {
-		var samples []time.Duration
+		var samples sample
 		for range starts {
 			s := apptest.New(b, apptest.Options{})
-			samples = append(samples, s.Restart())
+			samples = append(samples, float64(s.Restart().Milliseconds()))
 			s.Close()
 		}
-		report(b, "errandd, start to ready, new data directory", "start", samples)
+		record(b, &measurement{What: "errandd, start to ready, new data directory", Unit: "ms"}, []string{"errandd"}, []sample{samples})
 	})
 	b.Run("again", func(b *testing.B) {
 		s := apptest.Start(b, apptest.Options{})
 		s.AwaitWorker()
-		var samples []time.Duration
+		var samples sample
 		for range starts {
 			s.Interrupt()
-			samples = append(samples, s.Restart())
+			samples = append(samples, float64(s.Restart().Milliseconds()))
 			s.AwaitWorker()
 		}
-		report(b, "errandd, start to ready, used data directory", "start", samples)
+		record(b, &measurement{What: "errandd, start to ready, used data directory", Unit: "ms"}, []string{"errandd"}, []sample{samples})
 	})
 }
 
-// BenchmarkRun measures runs from the call of run-now to its answer, which waits for the end, and then the memory.
-func BenchmarkRun(b *testing.B) {
-	s := apptest.Start(b, apptest.Options{})
-	worker := s.AwaitWorker()
-	short, long := s.Create(plan(1)), s.Create(plan(longSteps))
-	for range settle {
-		timed(b, s, short)
+// BenchmarkMemory measures what the programs occupy when they have nothing to do: after the first run, and after many.
+func BenchmarkMemory(b *testing.B) {
+	o := startOurs(b)
+	one := o.create(1)
+	o.run(b, 1, one)
+	weigh := func(when string, daemon, worker target) {
+		<-time.After(calm)
+		for _, program := range []struct {
+			name string
+			pid  int
+			target
+		}{{"errandd", o.server.PID(), daemon}, {"errand worker", o.worker, worker}} {
+			resident := float64(apptest.ResidentBytes(program.pid)) / (1 << 20)
+			record(b, &measurement{What: program.name + ", memory idle " + when, Unit: "MiB", target: program.target},
+				[]string{program.name}, []sample{{resident}})
+		}
 	}
-	memory(s.PID(), worker, "before")
-
-	var samples []time.Duration
-	for range shortRuns {
-		took, _ := timed(b, s, short)
-		samples = append(samples, took)
+	weigh("after a start", target{Limit: 300}, target{Limit: 40})
+	for range lifetime / abreast {
+		o.run(b, abreast, one)
 	}
-	report(b, "run of one step, call to completed", "run", samples)
-
-	samples = nil
-	for range longRuns {
-		_, run := timed(b, s, long)
-		samples = append(samples, run.FinishedAt.Sub(*run.StartedAt)/longSteps)
-	}
-	report(b, fmt.Sprintf("run of %d steps, per step", longSteps), "step", samples)
-	memory(s.PID(), worker, "after")
-}
-
-// plan is a definition whose steps all run `true`.
-func plan(steps int) map[string]any {
-	list := make([]any, steps)
-	for i := range list {
-		list[i] = map[string]any{"id": fmt.Sprintf("s%d", i), "kind": "command", "command": "true"}
-	}
-	return map[string]any{
-		"name": fmt.Sprintf("%d steps", steps), "workflow": map[string]any{"compiled": map[string]any{"version": 2, "steps": list}},
-	}
-}
-
-func timed(b *testing.B, s *apptest.Server, automationID string) (time.Duration, automation.Run) {
-	b.Helper()
-	began := time.Now()
-	run := s.RunNow(automationID, map[string]any{"wait_ms": waitMs})
-	took := time.Since(began)
-	if run.Status != automation.RunCompleted {
-		b.Fatalf("the run is %s: %+v", run.Status, run.Error)
-	}
-	return took, run
-}
-
-// memory adds a row for what the two programs occupy.
-func memory(daemon, worker int, when string) {
-	mebibytes := func(pid int) string { return fmt.Sprintf("%.0f MiB", float64(apptest.ResidentBytes(pid))/(1<<20)) }
-	table = append(table, []string{"resident memory " + when + " the runs", "", "errandd " + mebibytes(daemon), "worker " + mebibytes(worker)})
+	weigh("after 1,000 runs", target{}, target{})
 }

@@ -136,8 +136,7 @@ func (a *App) prepareDataDir(context.Context) error {
 		return fmt.Errorf("making the data directory: %w", err)
 	}
 	lock, err := lockfile.Take(filepath.Join(a.settings.DataDir, "errandd.lock"))
-	var held *lockfile.HeldError
-	if errors.As(err, &held) {
+	if held, ok := errors.AsType[*lockfile.HeldError](err); ok {
 		return fmt.Errorf("another errandd (pid %d) is running on %s: stop it, or set ERRAND_DATA_DIR to another directory",
 			held.PID, a.settings.DataDir)
 	}

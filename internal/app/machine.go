@@ -231,7 +231,7 @@ func (m *machineProcess) spawn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer log.Close()                            //nolint:errcheck // the worker has its own copy
+	defer log.Close()                            // the worker has its own copy
 	command := exec.Command(m.program, "worker", //nolint:noctx // it must outlive this process
 		"--server", m.app.localURL(),
 		"--exit-when-orphaned", workerOrphanExit.String(),

@@ -68,7 +68,7 @@ func (s *Service) follow(ctx context.Context, p Principal, runID string, wait ti
 		run, err := s.Ledger.RunState(ctx, p.OwnerID, runID)
 		switch {
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // the wait has passed: the caller gets the run as it stands
+			return nil // the wait has passed: the caller gets the run as it stands
 		case err != nil:
 			return err
 		case run.Status.Finished():

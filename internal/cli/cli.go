@@ -162,8 +162,7 @@ type invalidInput struct{ refusal *automation.Error }
 func (e invalidInput) Error() string { return e.refusal.Error() }
 
 func usageOf(err error) error {
-	var refusal *automation.Error
-	if errors.As(err, &refusal) {
+	if refusal, ok := errors.AsType[*automation.Error](err); ok {
 		return invalidInput{refusal}
 	}
 	return err
@@ -212,7 +211,7 @@ func readFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the input could not be read: %w", err)
 	}
-	defer file.Close() //nolint:errcheck // it was only read
+	defer file.Close() // it was only read
 	return readAll(file, path)
 }
 

@@ -74,7 +74,7 @@ func (c *Client) Call(ctx context.Context, route Route, input json.RawMessage) (
 	if err != nil {
 		return nil, c.unavailable(err)
 	}
-	defer response.Body.Close() //nolint:errcheck // the body was read or given up
+	defer response.Body.Close() // the body was read or given up
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
 	if err != nil {
 		return nil, c.unavailable(err)

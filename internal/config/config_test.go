@@ -60,6 +60,7 @@ func TestSettings(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
+	t.Parallel()
 	if _, err := config.Load([]string{"--help"}); !errors.Is(err, config.ErrHelp) {
 		t.Errorf("%v", err)
 	}

@@ -118,7 +118,7 @@ func (c *cluster) serve(t *testing.T, log *bytes.Buffer) *engine.Engine {
 	server := grpc.NewServer()
 	workflowservice.RegisterWorkflowServiceServer(server, c)
 	operatorservice.RegisterOperatorServiceServer(server, c)
-	go server.Serve(listener) //nolint:errcheck // it ends with the test
+	go server.Serve(listener)
 	t.Cleanup(server.Stop)
 	e, err := engine.New(engine.Options{
 		Client:         client.Options{HostPort: listener.Addr().String(), Namespace: "prod"},

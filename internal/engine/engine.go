@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -98,8 +99,7 @@ func (e *Engine) identify(ctx context.Context) (*workflowservice.DescribeNamespa
 	namespace, err := e.client.WorkflowService().DescribeNamespace(ctx, &workflowservice.DescribeNamespaceRequest{
 		Namespace: e.namespace,
 	})
-	var missing *serviceerror.NamespaceNotFound
-	if errors.As(err, &missing) {
+	if _, missing := errors.AsType[*serviceerror.NamespaceNotFound](err); missing {
 		return nil, &automation.Error{
 			Code: automation.CodeEngineUnavailable, Cause: err,
 			Message: fmt.Sprintf("Temporal has no namespace %q; an operator creates it with "+
@@ -200,8 +200,7 @@ func (e *Engine) StartRun(ctx context.Context, run automation.Startable) error {
 		MachineQueue: automation.MachineQueue(e.install, run.MachineID),
 		Steps:        run.Steps,
 	})
-	var started *serviceerror.WorkflowExecutionAlreadyStarted
-	if errors.As(err, &started) {
+	if _, started := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); started {
 		err = nil
 	}
 	return e.observe(translate("starting the workflow of run "+run.RunID, err))
@@ -214,8 +213,7 @@ func (e *Engine) NotifyCancel(ctx context.Context, runID string, generation int6
 	defer cancel()
 	id := automation.WorkflowID(e.install, runID, generation)
 	err := e.client.SignalWorkflow(ctx, id, "", automation.CancelSignal.Name, notice)
-	var gone *serviceerror.NotFound
-	if errors.As(err, &gone) {
+	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
 		err = nil
 	}
 	return e.observe(translate("telling the workflow of run "+runID+" of its cancel", err))
@@ -267,11 +265,12 @@ func summary(text string) string {
 
 // searchAttributeCommand is what an operator types to create search attributes.
 func searchAttributeCommand(namespace string, wanted map[string]enumspb.IndexedValueType) string {
-	command := "temporal operator search-attribute create --namespace " + namespace
+	var command strings.Builder
+	command.WriteString("temporal operator search-attribute create --namespace " + namespace)
 	for _, key := range SearchAttributes() {
 		if _, missing := wanted[key]; missing {
-			command += " --name " + key + " --type Keyword"
+			command.WriteString(" --name " + key + " --type Keyword")
 		}
 	}
-	return command
+	return command.String()
 }

@@ -12,7 +12,7 @@ func TestWriteFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
-	if err := os.WriteFile(path, []byte("a longer earlier content"), 0o644); err != nil { //nolint:gosec // that is the point
+	if err := os.WriteFile(path, []byte("a longer earlier content"), 0o644); err != nil { // that is the point
 		t.Fatal(err)
 	}
 	if err := fileutil.WriteFile(path, []byte("new")); err != nil {

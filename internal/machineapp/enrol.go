@@ -81,8 +81,7 @@ func enrol(ctx context.Context, dir string, key *identity.DeviceKey, code string
 	}
 	for {
 		answer, err := requestEnrolment(ctx, key, code, name, o.Server)
-		var refusal *automation.Error
-		if errors.As(err, &refusal) {
+		if refusal, ok := errors.AsType[*automation.Error](err); ok {
 			return machinestate.Enrolled{}, fmt.Errorf("enrolling this machine: %s (%s)", refusal.Message, refusal.Code)
 		}
 		if err == nil {
@@ -127,7 +126,7 @@ func requestEnrolment(ctx context.Context, key *identity.DeviceKey, code, name, 
 	if err != nil {
 		return answer, fmt.Errorf("sending the enrolment: %w", err)
 	}
-	defer response.Body.Close() //nolint:errcheck // it is read below
+	defer response.Body.Close() // it is read below
 	content, err := io.ReadAll(io.LimitReader(response.Body, maxEnrolAnswer))
 	if err != nil {
 		return answer, fmt.Errorf("reading the answer: %w", err)

@@ -59,7 +59,7 @@ func runWorker(ctx context.Context, dataDir string, o cli.Worker) error {
 	case <-signals:
 		cancel()
 		if o := <-ready; o.err != nil {
-			return nil //nolint:nilerr // the start was given up because it was told to
+			return nil // the start was given up because it was told to
 		} else {
 			return o.w.run(stopped(ctx), signals)
 		}

@@ -105,7 +105,9 @@ func (s *Source) call(ctx context.Context, step automation.ConcreteStep) (*mcp.C
 
 // failedCall explains a failed call. A session that the server does not know any more is ended first.
 func (s *Source) failedCall(ctx context.Context, c *connection, doing string, err error, watch *refusals) error {
-	if errors.Is(err, mcp.ErrSessionMissing) && ctx.Err() == nil {
+	// The client's own error is sometimes only that the connection is closed. In a session 404 has one meaning.
+	status, _ := watch.get()
+	if (errors.Is(err, mcp.ErrSessionMissing) || status == http.StatusNotFound) && ctx.Err() == nil {
 		if dropErr := c.drop(ctx); dropErr != nil {
 			return dropErr
 		}

@@ -53,7 +53,7 @@ func (s *Source) connect(ctx context.Context) (*connection, error) {
 		return nil, errClosed
 	}
 	c := s.current
-	if c == nil || c.isGone() {
+	if c == nil || c.isOver() {
 		c = &connection{ready: make(chan struct{}), gone: make(chan struct{})}
 		s.current = c
 		go s.live(c)
@@ -67,10 +67,13 @@ func (s *Source) connect(ctx context.Context) (*connection, error) {
 	}
 }
 
-func (c *connection) isGone() bool {
+// isOver reports whether nothing more is to be expected of this life: it has ended, or never began.
+func (c *connection) isOver() bool {
 	select {
 	case <-c.gone:
 		return true
+	case <-c.ready:
+		return c.err != nil
 	default:
 		return false
 	}

@@ -15,6 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// maxGroupFailures is after how many failures in succession no more groups are made: the kernel, or what
+// confines this process, does not let programs start in one.
+const maxGroupFailures = 3
+
 // cgroupPrefix begins the names of the control groups that this package makes.
 const cgroupPrefix = "errand-"
 
@@ -24,7 +28,7 @@ const cgroupPrefix = "errand-"
 type Cgroups struct {
 	dir      string
 	serial   atomic.Int64
-	disabled atomic.Bool
+	failures atomic.Int64 // in succession
 
 	mu   sync.Mutex
 	busy map[string]struct{} // groups that could not be removed yet: something that was spared lives in them
@@ -41,7 +45,9 @@ func FindCgroups() *Cgroups {
 	c := &Cgroups{dir: dir}
 	stale, _ := filepath.Glob(filepath.Join(dir, cgroupPrefix+"*"))
 	for _, old := range stale {
-		(&cgroup{dir: old}).remove() // it fails, as it should, where something lives
+		if !makerLives(filepath.Base(old)) {
+			removeCgroup(old) // it fails, as it should, where something lives
+		}
 	}
 	probe := c.create()
 	if probe == nil {
@@ -53,6 +59,18 @@ func FindCgroups() *Cgroups {
 		return nil
 	}
 	return c
+}
+
+// makerLives reports whether the process that made a group is alive. An empty group of a living one is about
+// to be used.
+func makerLives(name string) bool {
+	var pid int
+	var started uint64
+	if _, err := fmt.Sscanf(name, cgroupPrefix+"%d-%d-", &pid, &started); err != nil {
+		return false
+	}
+	stat, there := readStat(pid)
+	return there && stat.alive() && stat.startTicks == started
 }
 
 // ownCgroup returns the directory of the control group that this process is in; empty when there is none.
@@ -118,7 +136,7 @@ type cgroup struct {
 
 // create makes a group; nil when that is not possible.
 func (c *Cgroups) create() *cgroup {
-	if c == nil || c.disabled.Load() {
+	if c == nil || c.failures.Load() >= maxGroupFailures {
 		return nil
 	}
 	c.retryRemovals()
@@ -138,8 +156,14 @@ func (c *Cgroups) create() *cgroup {
 	return g
 }
 
-// giveUp makes no more groups: a program could not be started in one.
-func (c *Cgroups) giveUp() { c.disabled.Store(true) }
+// started notes that a program could be started in a group, or only without one.
+func (c *Cgroups) started(inGroup bool) {
+	if inGroup {
+		c.failures.Store(0)
+		return
+	}
+	c.failures.Add(1)
+}
 
 func (c *Cgroups) retryRemovals() {
 	c.mu.Lock()

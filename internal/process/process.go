@@ -191,12 +191,13 @@ func startGrouped(path string, spec Spec, files []*os.File) (*os.Process, *cgrou
 	if group := spec.Cgroups.create(); group != nil {
 		proc, err := startProcess(path, spec, files, group)
 		if err == nil {
+			spec.Cgroups.started(true)
 			return proc, group, nil
 		}
 		group.remove()
 		proc, err = startProcess(path, spec, files, nil)
 		if err == nil {
-			spec.Cgroups.giveUp()
+			spec.Cgroups.started(false)
 		}
 		return proc, nil, err
 	}

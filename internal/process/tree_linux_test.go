@@ -3,6 +3,7 @@ package process_test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -181,13 +182,18 @@ func TestFindCgroupsRemovesWhatDeadProcessesLeft(t *testing.T) {
 	s := spec(t, "sleep", "600")
 	s.Cgroups = cgroups(t)
 	alive := start(t, s).Info().Cgroup
-	stale := filepath.Join(filepath.Dir(alive), "errand-stale")
-	if err := os.Mkdir(stale, 0o700); err != nil {
-		t.Fatal(err)
+	// Of a process that is gone, and of this one, which is about to use it.
+	stale := filepath.Join(filepath.Dir(alive), "errand-999999999-1-1")
+	fresh := alive + "00"
+	for _, dir := range []string{stale, fresh} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = os.Remove(dir) })
 	}
 	process.FindCgroups()
-	if exists(stale)() || !exists(alive)() {
-		t.Errorf("stale there: %v, the other there: %v", exists(stale)(), exists(alive)())
+	if exists(stale)() || !exists(fresh)() || !exists(alive)() {
+		t.Errorf("stale there: %v, fresh there: %v, the used one there: %v", exists(stale)(), exists(fresh)(), exists(alive)())
 	}
 }
 
@@ -380,10 +386,15 @@ func TestForbidInspection(t *testing.T) {
 		secretive.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 		secretive.Dir = "/"
 	}
-	out, err := secretive.Output()
-	if err != nil {
-		t.Fatalf("%v, %s", err, out)
-	}
+	var out []byte
+	eventually(t, "the program can be executed, because no child of another test holds it open", func() bool {
+		again := exec.Cmd{Path: secretive.Path, Args: secretive.Args, Env: secretive.Env, Dir: secretive.Dir, SysProcAttr: secretive.SysProcAttr}
+		var err error
+		if out, err = again.Output(); err != nil && !errors.Is(err, syscall.ETXTBSY) {
+			t.Fatalf("%v, %s", err, out)
+		}
+		return err == nil
+	})
 	if want := `{"after":false,"before":true,"child":true,"forbidden":true}` + "\n"; string(out) != want {
 		t.Errorf("got %s, want %s", out, want)
 	}

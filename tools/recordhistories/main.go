@@ -142,7 +142,7 @@ func record(ctx context.Context, directory, version string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(data) //nolint:errcheck // a temporary directory
+	defer os.RemoveAll(data) // a temporary directory
 	quiet := slog.New(slog.DiscardHandler)
 	server, err := embedded.Start(ctx, embedded.Options{Dir: data, Logger: quiet})
 	if err != nil {

@@ -75,7 +75,7 @@ func run(ctx context.Context, o options, stdout io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
-	defer listener.Close() //nolint:errcheck // the process is about to end
+	defer listener.Close()
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	server, err := embedded.Start(ctx, embedded.Options{
 		Dir: filepath.Join(dir, "data"), Namespace: o.namespace, Logger: logger,
@@ -85,7 +85,7 @@ func run(ctx context.Context, o options, stdout io.Writer) error {
 	}
 	defer server.Stop()
 	f := &forwarder{listener: tls.NewListener(listener, settings), upstream: server.HostPort(), upstreamTLS: server.TLS(), logger: logger}
-	go f.serve()
+	go f.serve(ctx)
 	if err := json.NewEncoder(stdout).Encode(serving{
 		Address: listener.Addr().String(), Namespace: server.Namespace(), clientFiles: files.clientFiles,
 	}); err != nil {
@@ -107,7 +107,7 @@ type forwarder struct {
 	logger      *slog.Logger
 }
 
-func (f *forwarder) serve() {
+func (f *forwarder) serve(ctx context.Context) {
 	f.upstreamTLS.NextProtos = []string{"h2"}
 	for {
 		connection, err := f.listener.Accept()
@@ -115,7 +115,7 @@ func (f *forwarder) serve() {
 			return // the listener is closed at the end
 		}
 		go func() {
-			if err := f.forward(connection); err != nil {
+			if err := f.forward(ctx, connection); err != nil {
 				f.logger.Debug("a connection has ended", "error", err)
 			}
 		}()
@@ -123,13 +123,13 @@ func (f *forwarder) serve() {
 }
 
 // forward copies both ways until either side ends.
-func (f *forwarder) forward(client net.Conn) error {
-	defer client.Close() //nolint:errcheck // it has ended
-	server, err := tls.Dial("tcp", f.upstream, f.upstreamTLS)
+func (f *forwarder) forward(ctx context.Context, client net.Conn) error {
+	defer client.Close()
+	server, err := (&tls.Dialer{Config: f.upstreamTLS}).DialContext(ctx, "tcp", f.upstream)
 	if err != nil {
 		return fmt.Errorf("connecting to the server: %w", err)
 	}
-	defer server.Close() //nolint:errcheck // it has ended
+	defer server.Close()
 	var copying sync.WaitGroup
 	var first error
 	var once sync.Once
