@@ -773,3 +773,35 @@ func TestABodyThatEndsEarly(t *testing.T) {
 		t.Errorf("the log:\n%s", log)
 	}
 }
+
+// TestAReadDeadlineEndsWithTheBody: a call that waits for a run is not cut off by the deadline of its body.
+func TestAReadDeadlineEndsWithTheBody(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	deadlines := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+	request := httptest.NewRequest(http.MethodPost, "/v1/automations", strings.NewReader(definition))
+	request.Host = "127.0.0.1"
+	request.Header.Set("Authorization", "Bearer "+userToken)
+	w.api.ServeHTTP(deadlines, request)
+	if len(deadlines.set) != 2 || deadlines.set[0].IsZero() || !deadlines.set[1].IsZero() {
+		t.Errorf("read deadlines %v, want one and its end", deadlines.set)
+	}
+	request = httptest.NewRequest(http.MethodPost, "/v1/automations", strings.NewReader(definition))
+	request.Host = "127.0.0.1"
+	stranger := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+	w.api.ServeHTTP(stranger, request)
+	if stranger.Code != http.StatusUnauthorized || len(stranger.set) != 1 || stranger.set[0].IsZero() {
+		t.Errorf("a stranger: %d, read deadlines %v, want one that stays", stranger.Code, stranger.set)
+	}
+}
+
+// deadlineRecorder remembers the read deadlines of a connection.
+type deadlineRecorder struct {
+	*httptest.ResponseRecorder
+	set []time.Time
+}
+
+func (d *deadlineRecorder) SetReadDeadline(t time.Time) error {
+	d.set = append(d.set, t)
+	return nil
+}

@@ -87,6 +87,7 @@ func commandInput(c *gin.Context, command catalog.Command) ([]byte, error) {
 // readBody reads a request's body. One that is cut off or malformed is the caller's fault.
 func readBody(c *gin.Context) ([]byte, error) {
 	body, err := io.ReadAll(c.Request.Body)
+	bodyIsRead(c)
 	var tooLarge *http.MaxBytesError
 	if err != nil && !errors.As(err, &tooLarge) {
 		return nil, automation.Invalid(automation.Violation{Message: "the body could not be read to its end: " + err.Error()})

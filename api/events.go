@@ -27,6 +27,7 @@ const (
 // reconnect repeats those that are not confirmed.
 func (a *API) events(c *gin.Context) {
 	machine := machineOf(c)
+	bodyIsRead(c) // it has none
 	stream := a.ends.connect(machine.ID)
 	defer a.ends.disconnect(machine.ID, stream)
 

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"runtime/debug"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -68,8 +69,20 @@ func secureHeaders(c *gin.Context) {
 	c.Header("Cache-Control", "no-store")
 }
 
+// bodyWithin is how long a client may take to send a body. Without it a stranger could hold connections with a
+// byte each.
+const bodyWithin = 30 * time.Second
+
+// limitBody bounds the size of a body, and the time in which it must have come; see [bodyIsRead].
 func limitBody(c *gin.Context) {
+	// A transport without deadlines still serves; its bodies are bounded in size alone.
+	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(bodyWithin))
 	c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, maxBodyBytes)
+}
+
+// bodyIsRead lifts the deadline of the body: what follows, such as waiting for a run, may take longer.
+func bodyIsRead(c *gin.Context) {
+	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Time{})
 }
 
 // requireUser lets a request in that carries a user's token, or a machine's proof: a machine controls what

@@ -34,6 +34,8 @@ const (
 	restartMax   = 30 * time.Second
 	// stableAfter is how long a worker must have run for its end to count as the first of a series.
 	stableAfter = time.Minute
+	// versionWithin is how long the program errand may take to say its version.
+	versionWithin = 10 * time.Second
 	// maxWorkerLog is the size from which the worker's log is begun anew at a start; one older one is kept.
 	maxWorkerLog = 10 << 20
 )
@@ -99,7 +101,9 @@ func findErrand(ctx context.Context) (string, error) {
 				filepath.Dir(own))
 		}
 	}
-	output, err := exec.CommandContext(ctx, path, "version").Output()
+	asking, cancel := context.WithTimeout(ctx, versionWithin)
+	defer cancel()
+	output, err := exec.CommandContext(asking, path, "version").Output()
 	if err != nil {
 		return "", fmt.Errorf("asking %s for its version: %w", path, err)
 	}

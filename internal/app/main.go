@@ -17,6 +17,7 @@ import (
 
 	"github.com/errandhq/errand/internal/buildinfo"
 	"github.com/errandhq/errand/internal/config"
+	"github.com/errandhq/errand/internal/process"
 	"github.com/errandhq/errand/internal/telemetry"
 )
 
@@ -39,6 +40,9 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	logger, err := telemetry.NewLogger(stderr, settings.LogFormat, settings.LogLevel)
 	if err != nil {
 		return complain(stderr, err)
+	}
+	if err := process.ForbidInspection(); err != nil {
+		logger.Warn("other programs of this user can inspect this one", "error", err)
 	}
 	if err := serve(settings, logger); err != nil {
 		logger.Error("errandd has ended with an error", "error", err)

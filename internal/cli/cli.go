@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/alecthomas/kong"
 
@@ -90,6 +91,12 @@ func (p *Program) Main(ctx context.Context, args []string) int {
 	p.pretty = slices.Contains(args, "--pretty")
 	if name, asked := helpAsked(args); asked {
 		return p.help(name)
+	}
+	for _, arg := range args {
+		if !utf8.ValidString(arg) {
+			// Parsing would replace what is not UTF-8, and change an input without a word.
+			return p.fail(usageError{fmt.Sprintf("the argument %q is not UTF-8", arg)})
+		}
 	}
 	root := struct {
 		Worker  Worker   `cmd:"" help:"Run this machine's worker."`

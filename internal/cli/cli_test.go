@@ -159,6 +159,8 @@ func TestUsageErrorsCallNobody(t *testing.T) {
 		"an argument too many":   {[]string{"list", "x"}, ""},
 		"two inputs":             {[]string{"list", "--input", "{}", "--stdin"}, "{}"},
 		"two inputs of one kind": {[]string{"list", "--file", "-", "--input", "{}"}, "{}"},
+		"no UTF-8":               {[]string{"create", "--input", "{\"name\":\"caf\xe9\"}"}, ""},
+		"YAML that is no UTF-8":  {[]string{"create", "--stdin"}, "name: caf\xe9\n"},
 		"one input twice":        {[]string{"list", "--input", "{}", "--input", "{}"}, ""},
 		"one file twice":         {[]string{"list", "--file", "-", "--file", "-"}, "{}"},
 		"two YAML documents":     {[]string{"create", "--stdin"}, "name: x\n---\nname: y\n"},

@@ -48,6 +48,8 @@ func (d Discovery) Find() (Endpoint, error) {
 		file, err := runtimefile.Read(path)
 		switch {
 		case errors.Is(err, os.ErrNotExist):
+		case errors.Is(err, os.ErrPermission):
+			damaged = fmt.Sprintf(" (%s may not be read by this user)", path)
 		case err != nil || file.URL == "" || file.Token == "":
 			damaged = fmt.Sprintf(" (%s is damaged)", path)
 		case d.Alive(file.PID):

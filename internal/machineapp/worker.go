@@ -40,6 +40,9 @@ func runWorker(ctx context.Context, dataDir string, o cli.Worker) error {
 	if err != nil {
 		return err
 	}
+	if err := process.ForbidInspection(); err != nil {
+		logger.Warn("programs of steps can inspect this one", "error", err)
+	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)

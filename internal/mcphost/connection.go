@@ -72,6 +72,9 @@ func (c *connection) isOver() bool {
 	select {
 	case <-c.gone:
 		return true
+	default:
+	}
+	select {
 	case <-c.ready:
 		return c.err != nil
 	default:
