@@ -20,6 +20,10 @@ import (
 	"github.com/errandhq/errand/automation"
 )
 
+// answerWithin bounds one call: the longest wait that a command knows, 55 s, and time for the answer. A service
+// that stands still is as good as none.
+const answerWithin = 75 * time.Second
+
 // maxAnswerBytes bounds an answer: a run of 100 steps with outputs of 1 MiB each, escaped.
 const maxAnswerBytes = 512 << 20
 
@@ -62,6 +66,8 @@ var placeholder = regexp.MustCompile(`\{([a-z_]+)\}`)
 // Call sends a command's input, a JSON object, along its route and returns the result. Errors are
 // [*RemoteError], or [*automation.Error] with runtime_unavailable when no service answered.
 func (c *Client) Call(ctx context.Context, route Route, input json.RawMessage) (json.RawMessage, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
 	request, err := c.request(ctx, route, input)
 	if err != nil {
 		return nil, err
