@@ -18,14 +18,13 @@ import (
 	"go.temporal.io/sdk/worker"
 	"google.golang.org/grpc"
 
-	"github.com/errandhq/errand/activities/machine"
-	"github.com/errandhq/errand/internal/actions"
 	"github.com/errandhq/errand/internal/buildinfo"
 	"github.com/errandhq/errand/internal/cli"
 	"github.com/errandhq/errand/internal/identity"
 	"github.com/errandhq/errand/internal/lockfile"
 	"github.com/errandhq/errand/internal/loopback"
 	"github.com/errandhq/errand/internal/machinestate"
+	"github.com/errandhq/errand/internal/mcphost"
 	"github.com/errandhq/errand/internal/process"
 	"github.com/errandhq/errand/internal/telemetry"
 	"github.com/errandhq/errand/worker/host"
@@ -42,6 +41,9 @@ func runWorker(ctx context.Context, dataDir string, o cli.Worker) error {
 	}
 	if err := process.ForbidInspection(); err != nil {
 		logger.Warn("programs of steps can inspect this one", "error", err)
+	}
+	if err := process.AdoptOrphans(ctx); err != nil {
+		logger.Warn("what steps leave behind is left to the system", "error", err)
 	}
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -83,9 +85,10 @@ func stopped(ctx context.Context) context.Context {
 
 // machineWorker is the host with the local route beside it.
 type machineWorker struct {
-	host   *host.Host
-	route  *loopback.Server
-	logger *slog.Logger
+	host    *host.Host
+	route   *loopback.Server
+	servers *mcphost.Host
+	logger  *slog.Logger
 }
 
 // openWorker enrols this machine where needed and opens its state.
@@ -107,7 +110,11 @@ func openWorker(ctx context.Context, dataDir string, o cli.Worker, logger *slog.
 	}
 	signer := identity.NewSigner(key, enrolled.MachineID, identity.SignerOptions{})
 	transport := &identity.Transport{Signer: signer}
-	options, err := hostOptions(enrolled, signer, transport, logger)
+	lanes, err := openLanes(os.Environ(), os.Getenv, logger)
+	if err != nil {
+		return nil, err
+	}
+	options, err := hostOptions(enrolled, signer, transport, lanes.runner, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +133,7 @@ func openWorker(ctx context.Context, dataDir string, o cli.Worker, logger *slog.
 		// What the host holds goes with the process.
 		return nil, err
 	}
-	return &machineWorker{host: h, route: route, logger: logger}, nil
+	return &machineWorker{host: h, route: route, servers: lanes.servers, logger: logger}, nil
 }
 
 // startRoute starts the local route for command lines on this machine.
@@ -142,7 +149,7 @@ func startRoute(dataDir string, enrolled machinestate.Enrolled, transport http.R
 
 // hostOptions makes what the host needs of the outside: the control plane, the gateway, and the lanes.
 func hostOptions(
-	enrolled machinestate.Enrolled, signer *identity.Signer, transport http.RoundTripper, logger *slog.Logger,
+	enrolled machinestate.Enrolled, signer *identity.Signer, transport http.RoundTripper, runner host.Runner, logger *slog.Logger,
 ) (host.Options, error) {
 	var none host.Options
 	control, err := host.NewControlPlane(enrolled.ServerURL, &http.Client{Transport: transport}, 0)
@@ -150,14 +157,6 @@ func hostOptions(
 		return none, err
 	}
 	gateway, err := dialer(enrolled.ServerURL, signer, logger)
-	if err != nil {
-		return none, err
-	}
-	registry, err := actions.NewRegistry(actions.NotifyUser(actions.NewDesktop(os.Getenv), logger))
-	if err != nil {
-		return none, err
-	}
-	runner, err := machine.New(machine.Options{Actions: registry, Environ: os.Environ(), Logger: logger})
 	if err != nil {
 		return none, err
 	}
@@ -198,6 +197,8 @@ const routeStopWithin = 2 * time.Second
 // run works until ctx ends or a signal comes.
 func (w *machineWorker) run(ctx context.Context, signals <-chan os.Signal) error {
 	defer w.stopRoute()
+	// After the drain, whose last steps may still call the servers.
+	defer w.servers.Close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan error, 1)

@@ -15,9 +15,8 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/errandhq/errand/internal/strictjson"
+	"github.com/errandhq/errand/internal/yamljson"
 )
 
 // FileName is the name of the file in the directory of [Dir].
@@ -168,14 +167,12 @@ func sentence(violations []strictjson.Violation) string {
 // Parse reads the text of machine.yaml and returns everything that is wrong with it.
 func Parse(text []byte) (Config, []strictjson.Violation) {
 	var c Config
-	if len(strings.TrimSpace(string(text))) == 0 {
+	document, err := yamljson.Convert(text)
+	if errors.Is(err, yamljson.ErrEmpty) {
 		return c, nil
 	}
-	document, err := yaml.YAMLToJSON(text)
 	if err != nil {
-		// Without the text around the place, which may be a secret.
-		message, _, _ := strings.Cut(yaml.FormatError(err, false, false), "\n")
-		return c, []strictjson.Violation{{Message: "is not YAML: " + message}}
+		return c, []strictjson.Violation{{Message: "is not YAML: " + err.Error()}}
 	}
 	if strings.TrimSpace(string(document)) == "null" {
 		return c, nil // comments alone

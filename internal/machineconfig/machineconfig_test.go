@@ -64,7 +64,7 @@ func TestParseNamesWhatIsWrong(t *testing.T) {
 		{"no YAML", "path: [", "", "YAML"},
 		{"a list", "- a", "", "object"},
 		{"an unknown member", "paths: /a", "paths", "path"},
-		{"a member twice", "path: /a\npath: /b", "", ""},
+		{"a member twice", "path: /a\npath: /b", "path", "duplicate"},
 		{"a relative entry of the path", "path: /a:b", "path", `"b"`},
 		{"a path of another type", "path: 1", "path", "string"},
 		{"neither command nor url", "mcpServers: {a: {}}", "mcpServers.a", "command"},

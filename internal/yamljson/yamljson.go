@@ -23,6 +23,9 @@ const (
 	MaxDepth = 100
 )
 
+// ErrEmpty says that there is no document, apart from comments.
+var ErrEmpty = errors.New("it is empty")
+
 // jsonNumber is a number that JSON writes as YAML does.
 var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
 
@@ -36,7 +39,7 @@ func Convert(data []byte) ([]byte, error) {
 	var document yaml.Node
 	if err := decoder.Decode(&document); err != nil {
 		if errors.Is(err, io.EOF) {
-			return nil, errors.New("it is empty")
+			return nil, ErrEmpty
 		}
 		return nil, fmt.Errorf("reading YAML: %w", err)
 	}
