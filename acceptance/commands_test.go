@@ -49,7 +49,7 @@ const patience = 2 * time.Minute
 //	json-match PATH REGEXP      the string at the path matches
 //	save PATH NAME              set a variable to the text at the path
 //	[!] await RUN PATH [VALUE]  wait until a run has, or has not, a value at a path; the run is the output
-//	await-lines FILE N          wait until a file has N lines
+//	await-lines FILE N          wait until a file is there and has at least N lines
 //	[!] alive FILE              the processes whose ids are in the file all run, or none does
 //	no-step-processes           no process that was started by a step, or below one, runs
 //	await-gone FILE             wait until the processes whose ids are in the file have ended
