@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/errandhq/errand/automation"
@@ -38,20 +39,51 @@ type recordedResult struct {
 	Err     *automation.StepError `json:"error,omitempty"`
 }
 
-// recordStore keeps one record per step in a directory.
-type recordStore struct{ dir string }
+// recordStore keeps one record per step in a directory. Its methods may be called by several goroutines, for
+// one step by one at a time.
+type recordStore struct {
+	dir    string
+	spares *spares
+}
 
-// Suffixes of the files of a [recordStore].
+// spares are files that hold earlier contents of records and are to be written again. A record is written
+// several times a step; making and removing a file each time is what that costs, because a file system like
+// ext4 passes over the inodes of files that were removed in the last seconds one by one.
+type spares struct {
+	mu    sync.Mutex
+	paths []string
+}
+
+func (s *spares) take() (path string, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.paths) == 0 {
+		return "", false
+	}
+	last := len(s.paths) - 1
+	path, s.paths = s.paths[last], s.paths[:last]
+	return path, true
+}
+
+func (s *spares) give(path string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paths = append(s.paths, path)
+}
+
+// Names of the files of a [recordStore]. Those that begin with a dot are no records: half written ones and
+// spares, which the next start removes.
 const (
 	recordSuffix     = ".json"
 	unreadableSuffix = ".unreadable"
+	sparePattern     = ".spare-*"
 )
 
 func openRecords(dir string) (recordStore, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return recordStore{}, fmt.Errorf("making the directory of step records: %w", err)
 	}
-	return recordStore{dir: dir}, nil
+	return recordStore{dir: dir, spares: &spares{}}, nil
 }
 
 // path hides the key, which may hold characters that some file systems refuse.
@@ -90,10 +122,51 @@ func (s recordStore) save(r record) error {
 	if err != nil {
 		return fmt.Errorf("encoding the record of step %s: %w", r.Key(), err)
 	}
-	if err := fileutil.WriteFile(s.path(r.StepRef), text); err != nil {
+	path := s.path(r.StepRef)
+	if s.replace(path, text) {
+		return nil
+	}
+	if err := fileutil.WriteFile(path, text); err != nil {
 		return fmt.Errorf("writing the record of step %s: %w", r.Key(), err)
 	}
 	return nil
+}
+
+// replace writes a record that exists already into a spare file and swaps the two, so that none is removed. It
+// reports whether it did; where it did not, the record is as it was.
+func (s recordStore) replace(path string, text []byte) bool {
+	if _, err := os.Lstat(path); err != nil {
+		return false
+	}
+	spare, ok := s.spares.take()
+	if !ok {
+		file, err := os.CreateTemp(s.dir, sparePattern) // CreateTemp makes files 0600
+		if err != nil {
+			return false
+		}
+		spare = file.Name()
+		_ = file.Close()
+	}
+	if overwrite(spare, text) != nil || exchange(spare, path) != nil {
+		_ = os.Remove(spare) // at the latest the next start does
+		return false
+	}
+	s.spares.give(spare)
+	return true
+}
+
+// overwrite replaces the content of an existing file. It cuts the file after it has written and not before:
+// ext4 sends a file that was emptied to the disk as soon as it is closed.
+func overwrite(path string, content []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	if err == nil {
+		err = file.Truncate(int64(len(content)))
+	}
+	return errors.Join(err, file.Close())
 }
 
 func (s recordStore) remove(ref automation.StepRef) error {
