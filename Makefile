@@ -32,6 +32,11 @@ run: build ## build, then run the server with this machine as its worker; ARGS="
 test: postgresql chromium build ## run all tests, with a real PostgreSQL, a real Temporal and a real browser
 	@ERRAND_TEST_BIN_DIR="$$(pwd)/bin" go run ./tools/runtests
 
+# The long forms take minutes each. The random kills are the same test many times over, with other moments each time.
+chaos: postgresql chromium build ## run the acceptance tests in their long forms: gigabytes of output, long outages, many random kills
+	@ERRAND_TEST_BIN_DIR="$$(pwd)/bin" ERRAND_TEST_LONG=1 go test -count=1 -timeout=60m ./acceptance
+	@ERRAND_TEST_BIN_DIR="$$(pwd)/bin" go test -count=20 -timeout=120m -run '^TestRandomKills$$' ./acceptance
+
 postgresql: ## install PostgreSQL for the tests, where it is missing and allowed
 	@tools/check-go
 	@go run ./tools/ensure-postgresql
@@ -50,8 +55,12 @@ vulncheck: $(GOVULNCHECK) ## look for known vulnerabilities in what the programs
 fmt: $(GOLANGCI_LINT) ## format the Go files
 	$(GOLANGCI_LINT) fmt
 
-bench: ## run the Go benchmarks
-	go test -run '^$$' -bench . -benchmem ./...
+# BENCH is which of them to run, such as Runs/sequential, List, Start or Memory.
+BENCH = .
+
+bench: build ## measure the built programs beside bare Temporal; BENCH=Runs/single runs a part
+	@ERRAND_TEST_BIN_DIR="$$(pwd)/bin" go test -count=1 -timeout=60m -run '^$$' -bench '$(BENCH)' -benchtime 1x ./bench \
+		-results "$$(pwd)/.cache/bench.json"
 
 clean: ## remove what these tasks made
 	rm -rf bin .cache
@@ -65,4 +74,4 @@ $(WORKFLOWCHECK):
 $(GOVULNCHECK):
 	tools/install-tool $@ golang.org/x/vuln/cmd/govulncheck
 
-.PHONY: help build run test postgresql chromium lint vulncheck fmt bench clean
+.PHONY: help build run test chaos postgresql chromium lint vulncheck fmt bench clean

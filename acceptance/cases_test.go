@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -68,9 +69,7 @@ type step map[string]any
 // command is a step that gives a program its arguments. More members are added in place.
 func command(id string, more step, argv ...string) step {
 	s := step{"id": id, "kind": "command", "command": argv[0], "args": argv[1:]}
-	for name, value := range more {
-		s[name] = value
-	}
+	maps.Copy(s, more)
 	return s
 }
 
@@ -249,7 +248,7 @@ func stopCases(dir string) []fieldCase {
 			}(),
 		},
 		{
-			step: command("job_control", step{"timeoutMs": 2000}, "bash", "-c", "set -m; sleep 300 & echo begun; sleep 300"),
+			step: command("job_control", step{"timeoutMs": 4000}, "bash", "-c", "set -m; sleep 300 & echo begun; sleep 300"),
 			code: "timed_out",
 			check: func(t *testing.T, _ automation.Run, result automation.ProcessResult) {
 				t.Helper()
@@ -502,8 +501,11 @@ func TestRefusedLengths(t *testing.T) {
 func TestOutputCases(t *testing.T) {
 	t.Parallel()
 	for name, options := range map[string]func(t *testing.T) apptest.Options{
-		"SQLite":     func(*testing.T) apptest.Options { return apptest.Options{} },
-		"PostgreSQL": func(t *testing.T) apptest.Options { t.Helper(); return apptest.Options{DatabaseURL: pgtest.Database(t)} },
+		"SQLite": func(*testing.T) apptest.Options { return apptest.Options{} },
+		"PostgreSQL": func(t *testing.T) apptest.Options {
+			t.Helper()
+			return apptest.Options{DatabaseURL: pgtest.Database(t)}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

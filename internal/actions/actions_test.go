@@ -58,7 +58,7 @@ func TestNotifyUserOnADesktop(t *testing.T) {
 		title, message = t, m
 		return nil
 	})
-	r := registry(t, actions.NotifyUser(desktop, slog.New(slog.NewTextHandler(&log, nil))))
+	r := registry(t, actions.NotifyUser(desktop, nil, slog.New(slog.NewTextHandler(&log, nil))))
 	got, err := r.Run(t.Context(), notifyStep(`{"title":"Reminder","message":"Call Mom"}`))
 	if err != nil || string(got) != `{"delivered":true,"channel":"desktop"}` {
 		t.Errorf("result %s, %v", got, err)
@@ -72,7 +72,7 @@ func TestNotifyUserWithoutADesktopIsRecordedInTheLog(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	desktop := desktopFunc(func(context.Context, string, string) error { return errors.New("there is no <desktop>") })
-	r := registry(t, actions.NotifyUser(desktop, slog.New(slog.NewJSONHandler(&log, nil))))
+	r := registry(t, actions.NotifyUser(desktop, nil, slog.New(slog.NewJSONHandler(&log, nil))))
 	got, err := r.Run(t.Context(), notifyStep(`{"title":"Reminder","message":"Call Mom"}`))
 	if want := `{"delivered":false,"channel":"log","reason":"there is no <desktop>"}`; err != nil || string(got) != want {
 		t.Errorf("result %s, %v, want %s", got, err, want)
@@ -112,7 +112,7 @@ func TestNotifyUserRefusesBadInput(t *testing.T) {
 				t.Error("the notification was shown")
 				return nil
 			})
-			r := registry(t, actions.NotifyUser(desktop, slog.New(slog.DiscardHandler)))
+			r := registry(t, actions.NotifyUser(desktop, nil, slog.New(slog.DiscardHandler)))
 			_, err := r.Run(t.Context(), notifyStep(tt.input))
 			if stepCode(err) != automation.StepErrActionFailed || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("error %v, want action_failed that says %q", err, tt.says)
@@ -123,7 +123,7 @@ func TestNotifyUserRefusesBadInput(t *testing.T) {
 
 func TestNotifyUserTakesTheLongestTexts(t *testing.T) {
 	t.Parallel()
-	r := registry(t, actions.NotifyUser(desktopFunc(shown), slog.New(slog.DiscardHandler)))
+	r := registry(t, actions.NotifyUser(desktopFunc(shown), nil, slog.New(slog.DiscardHandler)))
 	input := `{"title":"` + strings.Repeat("é", 200) + `","message":"` + strings.Repeat("é", 4000) + `"}`
 	if _, err := r.Run(t.Context(), notifyStep(input)); err != nil {
 		t.Error(err)
@@ -137,7 +137,7 @@ func TestNotifyUserDoesNotWaitForADesktopThatHangs(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		})
-		r := registry(t, actions.NotifyUser(hangs, slog.New(slog.DiscardHandler)))
+		r := registry(t, actions.NotifyUser(hangs, nil, slog.New(slog.DiscardHandler)))
 		started := time.Now()
 		got, err := r.Run(t.Context(), notifyStep(`{"title":"a","message":"b"}`))
 		if err != nil || !strings.Contains(string(got), `"delivered":false`) || !strings.Contains(string(got), "10s") {

@@ -1,8 +1,12 @@
 package machineapp
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/errandhq/errand/activities/machine"
@@ -61,8 +65,12 @@ func openLanes(environ []string, getenv func(string) string, logger *slog.Logger
 
 // registryOf makes the registry of the built-in actions and those of the MCP servers.
 func registryOf(config machineconfig.Config, servers *mcphost.Host, getenv func(string) string, logger *slog.Logger) (*actions.Registry, error) {
+	channels, err := channelsOf(config)
+	if err != nil {
+		return nil, err
+	}
 	builtIn, err := actions.NewRegistry(
-		actions.NotifyUser(actions.NewDesktop(getenv), logger),
+		actions.NotifyUser(actions.NewDesktop(getenv), channels, logger),
 		actions.HTTPRequest(actions.HTTPPolicy{
 			Redirects:     string(config.HTTP.Redirects),
 			RefusePrivate: config.HTTP.RefusePrivateAddresses,
@@ -82,6 +90,23 @@ func registryOf(config machineconfig.Config, servers *mcphost.Host, getenv func(
 		sources = append(sources, source)
 	}
 	return builtIn.AddSources(sources...)
+}
+
+// channelsOf returns the channels of machine.yaml. A URL that stands in it is checked here; what a file holds, when
+// it is used.
+func channelsOf(config machineconfig.Config) (map[string]*actions.Channel, error) {
+	channels := make(map[string]*actions.Channel, len(config.Channels))
+	var wrong []error
+	for _, name := range slices.Sorted(maps.Keys(config.Channels)) {
+		channel := config.Channels[name]
+		if channel.File == "" {
+			if err := actions.CheckChannelURL(channel.URL); err != nil {
+				wrong = append(wrong, fmt.Errorf("%s: channels.%s: %w", machineconfig.FileName, name, err))
+			}
+		}
+		channels[name] = actions.NewChannel(channel.Resolve)
+	}
+	return channels, errors.Join(wrong...)
 }
 
 // mcpServers returns the enabled servers of machine.yaml.

@@ -1,7 +1,8 @@
 // Package machineconfig reads machine.yaml, the settings of one machine that its user writes: the PATH of
-// steps, the MCP servers whose tools are actions, the credentials that plans may name, and what http.request
-// may reach. Reading is strict, and everything that is wrong is reported together with its place. The package
-// starts nothing and connects to nothing. A value of a credential appears in no error and no log.
+// steps, the MCP servers whose tools are actions, the credentials that plans may name, the channels of
+// notifications, and what http.request may reach. Reading is strict, and everything that is wrong is reported together with its place. The package
+// starts nothing and connects to nothing. A value of a credential or the URL of a channel appears in no error and
+// no log.
 package machineconfig
 
 import (
@@ -33,8 +34,18 @@ type Config struct {
 	MCPServers map[string]MCPServer `json:"mcpServers"`
 	// Credentials are what actions may present to services, by name.
 	Credentials map[string]Credential `json:"credentials"`
+	// Channels are where notifications go beside the desktop, by name.
+	Channels map[string]Channel `json:"channels"`
 	// HTTP says what http.request may do.
 	HTTP HTTP `json:"http"`
+}
+
+// Channel is a service that takes notifications.
+type Channel struct {
+	// URL names the service and how it is reached, and so is a secret. Exactly one of URL and File is set.
+	URL string `json:"url"`
+	// File holds the URL; it is read at each use, without the line end.
+	File string `json:"file"`
 }
 
 // MCPServer says how a server is reached: a program that is started (Command), or an address (URL).
@@ -148,6 +159,11 @@ func (c Config) holdsSecrets() bool {
 			return true
 		}
 	}
+	for _, channel := range c.Channels {
+		if channel.URL != "" {
+			return true
+		}
+	}
 	for _, server := range c.MCPServers {
 		if len(server.Env) > 0 || len(server.Headers) > 0 {
 			return true
@@ -200,6 +216,27 @@ func (c Credential) Resolve() (string, error) {
 	return value, nil
 }
 
+// Resolve returns the URL of a channel. The error does not hold it.
+func (c Channel) Resolve() (string, error) {
+	if c.File == "" {
+		return c.URL, nil
+	}
+	text, err := os.ReadFile(c.File)
+	if err != nil {
+		return "", fmt.Errorf("reading the url of a channel: %w", err)
+	}
+	address := strings.TrimRight(string(text), "\r\n")
+	if !channelURL(address) {
+		return "", fmt.Errorf("%s does not hold a url such as ntfy://host/topic on one line", c.File)
+	}
+	return address, nil
+}
+
+func channelURL(address string) bool {
+	u, err := url.Parse(address)
+	return err == nil && u.Scheme != "" && strings.Contains(address, "://")
+}
+
 // checker collects violations.
 type checker struct{ violations []strictjson.Violation }
 
@@ -210,6 +247,7 @@ func (k *checker) report(path, format string, args ...any) {
 var (
 	serverName     = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
 	credentialName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
+	channelName    = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 	headerName     = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
 	variableName   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 	hostPattern    = regexp.MustCompile(`^(\*\.)?([A-Za-z0-9_-]+\.)*[A-Za-z0-9_-]+(:[0-9]{1,5})?$|^\[[0-9a-fA-F:.]+\](:[0-9]{1,5})?$`)
@@ -239,6 +277,9 @@ func (c Config) check() []strictjson.Violation {
 			k.report(at, "is no name of a credential: 1 to 64 letters, digits, _, . or -")
 		}
 		k.credential(at, credential)
+	}
+	for name, channel := range c.Channels {
+		k.channel(strictjson.PathMember("channels", name), name, channel)
 	}
 	switch c.HTTP.Redirects {
 	case "", RedirectsNone, RedirectsSameHost, RedirectsAny:
@@ -325,6 +366,23 @@ func (k *checker) credential(at string, c Credential) {
 		if !hostPattern.MatchString(host) {
 			k.report(strictjson.PathElement(at+".hosts", i), "must be a host such as api.example.com, localhost:8080 or *.example.com")
 		}
+	}
+}
+
+func (k *checker) channel(at, name string, c Channel) {
+	switch {
+	case !channelName.MatchString(name):
+		k.report(at, "is no name of a channel: 1 to 64 letters, digits, _ or -")
+	case name == "desktop" || name == "log":
+		k.report(at, "is the name of what is there without it; choose another")
+	}
+	switch {
+	case (c.URL == "") == (c.File == ""):
+		k.report(at, "must have either url or file")
+	case c.File != "" && !filepath.IsAbs(c.File):
+		k.report(at+".file", "must be an absolute path")
+	case c.File == "" && !channelURL(c.URL):
+		k.report(at+".url", "must name a service and how it is reached, such as ntfy://host/topic")
 	}
 }
 

@@ -25,6 +25,9 @@ mcpServers:
 credentials:
   forge: {value: Bearer s3cret, hosts: [forge.example.com]}
   key: {header: X-Api-Key, file: /etc/key, hosts: ["*.example.com", "localhost:8080"]}
+channels:
+  phone: {url: "ntfy://:s3cret@ntfy.example.com/topic"}
+  team_chat-1: {file: /etc/chat}
 http:
   redirects: none
   refusePrivateAddresses: true
@@ -41,6 +44,10 @@ func TestParse(t *testing.T) {
 		Credentials: map[string]machineconfig.Credential{
 			"forge": {Value: "Bearer s3cret", Hosts: []string{"forge.example.com"}},
 			"key":   {Header: "X-Api-Key", File: "/etc/key", Hosts: []string{"*.example.com", "localhost:8080"}},
+		},
+		Channels: map[string]machineconfig.Channel{
+			"phone":       {URL: "ntfy://:s3cret@ntfy.example.com/topic"},
+			"team_chat-1": {File: "/etc/chat"},
 		},
 		HTTP: machineconfig.HTTP{Redirects: machineconfig.RedirectsNone, RefusePrivateAddresses: true},
 	}
@@ -93,6 +100,15 @@ func TestParseNamesWhatIsWrong(t *testing.T) {
 		{"a credential with two", "credentials: {c: {value: v, file: /f, hosts: [x]}}", "credentials.c", "either"},
 		{"a relative file", "credentials: {c: {file: f, hosts: [x]}}", "credentials.c.file", "absolute"},
 		{"a value of two lines", `credentials: {c: {value: "a\nb", hosts: [x]}}`, "credentials.c.value", "line"},
+		{"a channel of nothing", "channels: {c: {}}", "channels.c", "either"},
+		{"a channel with both", "channels: {c: {url: 'ntfy://x/y', file: /f}}", "channels.c", "either"},
+		{"a relative file of a channel", "channels: {c: {file: f}}", "channels.c.file", "absolute"},
+		{"a channel without a service", "channels: {c: {url: ntfy.sh/topic}}", "channels.c.url", "service"},
+		{"a url of two lines", `channels: {c: {url: "ntfy://x\ny"}}`, "channels.c.url", "service"},
+		{"a channel as a text", "channels: {c: 'ntfy://x/y'}", "channels.c", "object"},
+		{"an unknown member of a channel", "channels: {c: {uri: 'ntfy://x/y'}}", "channels.c.uri", "url"},
+		{"the name of a channel", "channels: {a.b: {url: 'ntfy://x/y'}}", `channels["a.b"]`, "name"},
+		{"the name of the desktop", "channels: {desktop: {url: 'ntfy://x/y'}}", "channels.desktop", "another"},
 		{"redirects", "http: {redirects: all}", "http.redirects", "same-host"},
 	}
 	for _, tt := range tests {
@@ -136,7 +152,8 @@ func TestLoad(t *testing.T) {
 func TestSecretsAreNotInErrors(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
-		"credentials:\n  c: {value: s3cret, hosts: [x]\n", "credentials:\n\tc: s3cret\n", "a: 's3cret\n", "credentials: {c: {value: \"s3cret\\n\", hosts: [x]}}",
+		"credentials:\n  c: {value: s3cret, hosts: [x]\n", "credentials:\n\tc: s3cret\n", "a: 's3cret\n", "channels: {c: {url: s3cret}}", "channels: {c: {url: \"ntfy://s3cret\\n\"}}", "channels: {c: s3cret}",
+		"credentials: {c: {value: \"s3cret\\n\", hosts: [x]}}",
 	} {
 		if _, violations := machineconfig.Parse([]byte(text)); len(violations) == 0 || strings.Contains(violations[0].Message, "s3cret") {
 			t.Errorf("%q: %v", text, violations)
@@ -237,5 +254,46 @@ func TestCredentialResolve(t *testing.T) {
 	}
 	if _, err := (machineconfig.Credential{File: file + "-not"}).Resolve(); err == nil {
 		t.Error("a missing file is no error")
+	}
+}
+
+func TestChannelResolve(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "chat")
+	if err := os.WriteFile(file, []byte("ntfy://:s3cret@x/y\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := (machineconfig.Channel{File: file}).Resolve(); got != "ntfy://:s3cret@x/y" || err != nil {
+		t.Errorf("file: %q, %v", got, err)
+	}
+	if got, err := (machineconfig.Channel{URL: "ntfy://x"}).Resolve(); got != "ntfy://x" || err != nil {
+		t.Errorf("url: %q, %v", got, err)
+	}
+	for _, content := range []string{"", "\n", "s3cret", "ntfy://s3cret\nb", "://s3cret"} {
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := (machineconfig.Channel{File: file}).Resolve(); err == nil || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("file with %q: %q, %v", content, got, err)
+		}
+	}
+	if _, err := (machineconfig.Channel{File: file + "-not"}).Resolve(); err == nil {
+		t.Error("a missing file is no error")
+	}
+}
+
+func TestAChannelIsASecret(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("files have no mode there")
+	}
+	dir := t.TempDir()
+	for text, want := range map[string]int{"channels: {c: {url: 'ntfy://x/y'}}": 1, "channels: {c: {file: /f}}": 0} {
+		if err := os.WriteFile(filepath.Join(dir, machineconfig.FileName), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if _, warnings, err := machineconfig.Load(dir); err != nil || len(warnings) != want {
+			t.Errorf("%s: %v, %v, want %d warnings", text, warnings, err, want)
+		}
 	}
 }

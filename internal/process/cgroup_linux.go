@@ -22,12 +22,14 @@ const maxGroupFailures = 3
 // cgroupPrefix begins the names of the control groups that this package makes.
 const cgroupPrefix = "errand-"
 
+// groupSerial numbers the groups of this process, whichever [Cgroups] makes them: they share one directory.
+var groupSerial atomic.Int64
+
 // Cgroups is a place in the tree of control groups (cgroup v2) where this process may make some. A process
 // cannot leave its control group by changing its session, its parent or its environment, so with one
 // everything that a program started is found. Its methods are safe for concurrent use and on a nil pointer.
 type Cgroups struct {
 	dir      string
-	serial   atomic.Int64
 	failures atomic.Int64 // in succession
 
 	mu   sync.Mutex
@@ -142,7 +144,7 @@ func (c *Cgroups) create() *cgroup {
 	c.retryRemovals()
 	// Unique while the machine is up: no other process has this number and this start time.
 	stat, _ := readStat(os.Getpid())
-	name := fmt.Sprintf("%s%d-%d-%d", cgroupPrefix, os.Getpid(), stat.startTicks, c.serial.Add(1))
+	name := fmt.Sprintf("%s%d-%d-%d", cgroupPrefix, os.Getpid(), stat.startTicks, groupSerial.Add(1))
 	g := &cgroup{dir: filepath.Join(c.dir, name), owner: c}
 	if os.Mkdir(g.dir, 0o700) != nil {
 		return nil
