@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// rounds are those of the long measurements, shortRounds those of what takes a fraction of a second.
-	rounds, shortRounds = 9, 40
-	longSteps           = 40
-	crowd, crowdSteps   = 50, 10
-	starts              = 10
-	listed              = 10
+	// Rounds of the three kinds of measurement: what takes seconds, about one, or a fraction of one.
+	crowdRounds, rounds, shortRounds = 5, 9, 40
+	longSteps                        = 40
+	crowd, crowdSteps                = 50, 10
+	starts                           = 10
+	listed                           = 10
 	// settle is how many short runs warm a contender up before it is measured.
 	settle = 5
 	// lifetime is how many runs the programs have executed when their memory is measured for the second time, and
@@ -62,7 +62,7 @@ func BenchmarkRuns(b *testing.B) {
 			target{}, target{Limit: 1.25})
 	})
 	b.Run("concurrent", func(b *testing.B) {
-		samples := contest(rounds, crowd, crowdSteps, several, func(d time.Duration) float64 { return crowd * crowdSteps / d.Seconds() })
+		samples := contest(crowdRounds, crowd, crowdSteps, several, func(d time.Duration) float64 { return crowd * crowdSteps / d.Seconds() })
 		record(b, &measurement{What: "50 runs of 10 steps at once", Unit: "steps a second"}, names, samples,
 			target{}, target{Limit: 0.85, AtLeast: true})
 	})

@@ -122,7 +122,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// record adds a measurement, and the median of ours to the benchmark's own line. samples are in the order of names;
+// record adds a measurement, and puts the median of ours and the ratios on the benchmark's own line. samples are in the order of names;
 // bounds are the targets of ours against each of the others.
 func record(b *testing.B, m *measurement, names []string, samples []sample, bounds ...target) {
 	b.Helper()
@@ -135,9 +135,10 @@ func record(b *testing.B, m *measurement, names []string, samples []sample, boun
 		c := comparison{Against: names[i], Ratio: ratio(samples[ours], samples[i]), target: bound}
 		c.judge(c.Ratio)
 		m.Comparisons = append(m.Comparisons, c)
+		b.ReportMetric(c.Ratio, "of-"+strings.ReplaceAll(c.Against, " ", "-"))
 	}
 	all.Measurements = append(all.Measurements, m)
-	b.ReportMetric(m.Contenders[ours].Median, strings.ReplaceAll(m.Unit, " ", ""))
+	b.ReportMetric(m.Contenders[ours].Median, strings.ReplaceAll(m.Unit, " ", "-"))
 	b.ReportMetric(0, "ns/op") // the benchmark's own loop is of no interest
 }
 

@@ -71,7 +71,7 @@ func TestRecordsArePrivateAndKept(t *testing.T) {
 	ref := w.sh("kept", "true")
 	w.start()
 	w.attempt(ref).completed()
-	files, err := filepath.Glob(filepath.Join(w.state, "steps", "*"))
+	files, err := filepath.Glob(filepath.Join(w.state, "steps", "*.json"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("records %v, %v", files, err)
 	}
