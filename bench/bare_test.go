@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"io"
 	"log/slog"
 	"os/exec"
 	"path/filepath"
@@ -46,14 +45,13 @@ type bare struct {
 	server  *embedded.Server
 	client  client.Client
 	ledger  *sql.DB
-	workers []worker.Worker
 	count   atomic.Int64
 	program string
 }
 
 func startBare(b *testing.B) *bare {
 	b.Helper()
-	quiet := slog.New(slog.NewTextHandler(io.Discard, nil))
+	quiet := slog.New(slog.DiscardHandler)
 	dir := b.TempDir()
 	server, err := embedded.Start(b.Context(), embedded.Options{Dir: filepath.Join(dir, "temporal"), Logger: quiet})
 	if err != nil {

@@ -67,7 +67,7 @@ func (o *ours) runNow(ctx context.Context, automationID string) error {
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close() //nolint:errcheck // the body was read or given up
+	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		return err

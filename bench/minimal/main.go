@@ -32,7 +32,7 @@ func run(args []string, stdout io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close() //nolint:errcheck // the body was read or given up
+	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("the answer is %s", response.Status)
 	}

@@ -76,7 +76,7 @@ func serve(settings config.Config, logger *slog.Logger) error {
 	case <-signals:
 		cancel()
 		if err := <-started; err != nil {
-			return nil //nolint:nilerr // it was told to stop, and has stopped what it had started
+			return nil // it was told to stop, and has stopped what it had started
 		}
 		a.Stop(context.Background(), false)
 		return nil
