@@ -59,6 +59,7 @@ fmt: $(GOLANGCI_LINT) ## format the Go files
 BENCH = .
 
 bench: build ## measure the built programs beside bare Temporal; BENCH=Runs/single runs a part
+	@mkdir -p .cache
 	@ERRAND_TEST_BIN_DIR="$$(pwd)/bin" go test -count=1 -timeout=60m -run '^$$' -bench '$(BENCH)' -benchtime 1x ./bench \
 		-results "$$(pwd)/.cache/bench.json"
 
