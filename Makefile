@@ -48,6 +48,8 @@ lint: $(GOLANGCI_LINT) $(WORKFLOWCHECK) ## check formatting, style, import rules
 	$(GOLANGCI_LINT) fmt --diff
 	$(GOLANGCI_LINT) run
 	$(WORKFLOWCHECK) -show-pos ./workflows/... ./worker/...
+	GOOS=darwin go vet ./internal/process ./activities/machine ./internal/lockfile
+	GOOS=windows go vet ./internal/process ./activities/machine ./internal/lockfile
 
 vulncheck: $(GOVULNCHECK) ## look for known vulnerabilities in what the programs call
 	@tools/vulncheck $(GOVULNCHECK) ./cmd/...
