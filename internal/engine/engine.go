@@ -55,6 +55,8 @@ type Engine struct {
 	id         atomic.Pointer[string]
 	attributes atomic.Bool
 	down       atomic.Bool
+	// met is set when the cluster has answered once.
+	met atomic.Bool
 }
 
 // New returns an engine that has not spoken to the cluster yet; [Engine.Connect] does. It refuses options that
@@ -219,9 +221,16 @@ func (e *Engine) NotifyCancel(ctx context.Context, runID string, generation int6
 	return e.observe(translate("telling the workflow of run "+runID+" of its cancel", err))
 }
 
-// observe remembers whether Temporal answered.
+// observe remembers whether Temporal answered, and logs when that has changed.
 func (e *Engine) observe(err error) error {
-	e.down.Store(automation.CodeOf(err) == automation.CodeEngineUnavailable)
+	down := automation.CodeOf(err) == automation.CodeEngineUnavailable
+	was := e.down.Swap(down)
+	switch {
+	case down && !was:
+		e.logger.Warn("Temporal does not answer; runs are admitted, and start when it does", "error", err)
+	case !down && e.met.Swap(true) && was:
+		e.logger.Info("Temporal answers again")
+	}
 	return err
 }
 

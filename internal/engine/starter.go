@@ -134,9 +134,8 @@ func (s *Starter) look(ctx context.Context) {
 		s.report(ctx, "the lease for starting runs could not be taken", "", err)
 		return
 	}
-	if checkErr := s.engine.Check(ctx); checkErr != nil {
-		s.report(ctx, "Temporal does not answer", "", checkErr)
-		return
+	if s.engine.Check(ctx) != nil {
+		return // the engine has said so
 	}
 	for mine && ctx.Err() == nil {
 		runs, err := s.store.StartableRuns(ctx, s.engine.ID(), startBatch)

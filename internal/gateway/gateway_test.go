@@ -479,6 +479,10 @@ func TestDisconnectEndsThePollsOfOneMachine(t *testing.T) {
 	s.gateway.Disconnect(machineA)
 	receive(t, first, "A's first poll").wantEmpty(t)
 	receive(t, second, "A's second poll").wantEmpty(t)
+	// The upstream hears of it a moment later, and until then one of these polls could take the task for B.
+	for range 2 {
+		receive(t, s.upstream.ended, "the end of A's polls at the upstream")
+	}
 	_, err := a.PollActivityTaskQueue(t.Context(), pollOf(machineA))
 	wantStatus(t, err, codes.Unauthenticated, "revoked")
 	go func() { s.upstream.tasks <- &workflowservice.PollActivityTaskQueueResponse{TaskToken: []byte("for B")} }()

@@ -74,11 +74,22 @@ func (s *service) PollActivityTaskQueue(ctx context.Context, in *workflowservice
 		return out, nil
 	case ctx.Err() != nil: // the machine is gone or its own deadline has passed
 		return nil, status.FromContextError(ctx.Err()).Err()
-	case pollCtx.Err() != nil: // ended by us: drain, disconnect, the worker's stop, or the longest time
+	case pollCtx.Err() != nil || s.timeIsUp(pollCtx, err): // ended by us: drain, disconnect, the worker's stop, or the longest time
 		return &workflowservice.PollActivityTaskQueueResponse{}, nil
 	default:
 		return nil, s.pollError(ctx, err)
 	}
+}
+
+// deadlineSlack is how much earlier than here the time of a poll may be up at Temporal, whose clock started with
+// the call.
+const deadlineSlack = time.Second
+
+// timeIsUp reports whether a poll has failed because its longest time has passed at Temporal, a moment before it
+// does here.
+func (s *service) timeIsUp(pollCtx context.Context, err error) bool {
+	deadline, ok := pollCtx.Deadline()
+	return ok && serviceerror.ToStatus(err).Code() == codes.DeadlineExceeded && time.Until(deadline) < deadlineSlack
 }
 
 // RecordActivityTaskHeartbeat passes a sign of life on, without details.
