@@ -25,18 +25,24 @@ type Definition struct {
 	// MachineID is empty when the author left the choice to the control plane.
 	MachineID string
 	Workflow  Workflow
+	// Schedules and Webhooks are its triggers. One without an id is new; one whose id is no longer there is removed.
+	Schedules []ScheduleDefinition
+	Webhooks  []WebhookDefinition
 }
 
 // Automation is a stored definition with what the control plane knows about it.
 type Automation struct {
-	ID          string    `json:"id"`
-	OwnerID     string    `json:"-"`
-	Version     int64     `json:"version"`
-	Name        string    `json:"name"`
-	Description string    `json:"description"`
-	Enabled     bool      `json:"enabled"`
-	MachineID   string    `json:"machineId"`
-	Workflow    Workflow  `json:"workflow"`
-	CreatedAt   time.Time `json:"createdAt"`
-	UpdatedAt   time.Time `json:"updatedAt"`
+	ID          string   `json:"id"`
+	OwnerID     string   `json:"-"`
+	Version     int64    `json:"version"`
+	Name        string   `json:"name"`
+	Description string   `json:"description"`
+	Enabled     bool     `json:"enabled"`
+	MachineID   string   `json:"machineId"`
+	Workflow    Workflow `json:"workflow"`
+	// Schedules and Webhooks are its triggers, in the order of their creation. Listings leave them out.
+	Schedules []Schedule `json:"-"`
+	Webhooks  []Webhook  `json:"-"`
+	CreatedAt time.Time  `json:"createdAt"`
+	UpdatedAt time.Time  `json:"updatedAt"`
 }

@@ -1,0 +1,147 @@
+package automation
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/errandhq/errand/automation/schedule"
+)
+
+// Limits of an automation's triggers.
+const (
+	MaxSchedules = 100
+	MaxWebhooks  = 20
+)
+
+// ScheduleDefinition is what the author of a schedule decides: a part of [Definition].
+type ScheduleDefinition struct {
+	ID      string // empty for a schedule that the ledger is to add
+	Spec    schedule.Spec
+	Policy  schedule.Policy
+	Input   json.RawMessage // the input of its runs; nil means null
+	Enabled bool
+}
+
+// Schedule is a stored schedule with what the control plane knows about it.
+type Schedule struct {
+	ScheduleDefinition
+	CreatedAt    time.Time
+	Status       schedule.Status
+	StatusReason string
+	Occurrences  int64
+	NextRunAt    *time.Time // the instant that fires next, nil when there is none or the schedule does not fire
+	LastRunAt    *time.Time // the instant of the run that was admitted last
+}
+
+// ScheduleDrop is a range of firings that were not admitted.
+type ScheduleDrop struct {
+	ScheduleID string          `json:"scheduleId"`
+	From       time.Time       `json:"from"`
+	To         time.Time       `json:"to"`
+	Count      int64           `json:"count"`
+	Reason     schedule.Reason `json:"reason"`
+	RecordedAt time.Time       `json:"recordedAt"`
+}
+
+// ScheduleDecision is what one call of DecideSchedule has done.
+type ScheduleDecision struct {
+	// Admitted are the runs that were admitted and may start now.
+	Admitted []string
+	// Cancelled are the runs whose cancel was recorded.
+	Cancelled []Cancellation
+	// NextWake is when to decide again; zero when the schedule does not fire.
+	NextWake time.Time
+}
+
+// ScheduleSync is a schedule as the engine is to hold it. The engine never learns its author's input.
+type ScheduleSync struct {
+	ID             string
+	AutomationID   string
+	AutomationName string
+	MachineID      string
+	CreatedAt      time.Time
+	Spec           schedule.Spec
+	// Paused is set when it does not fire now: paused, finished, disabled, or its automation is disabled. Note says why.
+	Paused bool
+	Note   string
+	// Removed marks a tombstone: the engine is to forget it.
+	Removed bool
+	// Generation counts the changes that the engine must learn; SyncedGeneration is the one that it has learned,
+	// in the engine EngineID, or 0.
+	Generation, SyncedGeneration int64
+	EngineID                     string
+}
+
+// ScheduleStore is the part of the ledger that firing schedules and showing them to the engine needs. It is not
+// bound to an owner.
+type ScheduleStore interface {
+	// DecideSchedule locks the schedule, settles every instant that is due at the ledger's time, and stores runs,
+	// cancels, drops and the new cursor in one transaction. A wake-up carries no authority: it may come early,
+	// late or doubled. A schedule that is unknown or removed settles nothing and is no error.
+	DecideSchedule(ctx context.Context, id string) (ScheduleDecision, error)
+	// DueSchedules returns ids of schedules that are to be decided at the ledger's time, those that are due longest
+	// first.
+	DueSchedules(ctx context.Context, limit int) ([]string, error)
+	// UnsyncedSchedules returns schedules whose state the engine has not learned, tombstones included.
+	UnsyncedSchedules(ctx context.Context, engineID string, limit int) ([]ScheduleSync, error)
+	// ScheduleSyncs returns a page of all schedules that the engine is to hold, in the order of their ids, after
+	// the id after.
+	ScheduleSyncs(ctx context.Context, after string, limit int) ([]ScheduleSync, error)
+	// ScheduleSync returns one schedule, also a tombstone; false when it is unknown.
+	ScheduleSync(ctx context.Context, id string) (ScheduleSync, bool, error)
+	// MarkScheduleSynced records that the engine has learned a generation, unless a later one is recorded. The
+	// tombstone of a schedule without unfinished runs is forgotten when its removal is confirmed. A generation of 0
+	// records that the engine has lost the schedule.
+	MarkScheduleSynced(ctx context.Context, id string, generation int64, engineID string) error
+	// PauseSchedule records a pause (or, with paused false, its end) that an operator made in the engine, if the
+	// schedule is still at that generation.
+	PauseSchedule(ctx context.Context, id string, generation int64, paused bool, reason string) error
+}
+
+// WebhookScheme is how a sender signs its deliveries.
+type WebhookScheme string
+
+// The schemes.
+const (
+	WebhookStandard WebhookScheme = "standard"
+	WebhookGitHub   WebhookScheme = "github"
+	WebhookHMAC     WebhookScheme = "hmac"
+)
+
+// WebhookDefinition is what the author of a webhook decides: a part of [Definition].
+type WebhookDefinition struct {
+	ID      string // empty for a webhook that the ledger is to add
+	Name    string
+	Scheme  WebhookScheme
+	Enabled bool
+	// Options are those of the scheme hmac, nil otherwise.
+	Options *WebhookOptions
+	// Headers are names of headers, in lower case, that the input of its runs keeps.
+	Headers []string
+	// Secrets are sealed secrets to store: the newest first, at most two. nil keeps what is stored. They are
+	// opaque here and never leave the ledger but to verify a delivery.
+	Secrets []SealedSecret
+}
+
+// WebhookOptions say how a sender of the scheme hmac signs.
+type WebhookOptions struct {
+	SignatureHeader string `json:"signatureHeader"`
+	SignaturePrefix string `json:"signaturePrefix,omitempty"`
+	Encoding        string `json:"encoding"` // hex or base64
+	TimestampHeader string `json:"timestampHeader,omitempty"`
+	DeliveryHeader  string `json:"deliveryHeader,omitempty"`
+}
+
+// SealedSecret is a secret encrypted under the master key.
+type SealedSecret struct {
+	KeyID      string
+	Ciphertext []byte
+}
+
+// Webhook is a stored webhook with what the control plane knows about it. Its Secrets are nil.
+type Webhook struct {
+	WebhookDefinition
+	CreatedAt      time.Time
+	LastDeliveryAt *time.Time
+}
