@@ -22,6 +22,10 @@ import (
 const parallel = "4"
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(toolsVariable); dir != "" {
+		serveTools(dir)
+		return
+	}
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
