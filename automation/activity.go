@@ -9,8 +9,13 @@ type Activity[In, Out any] struct{ Name string }
 // Signal is the typed contract of one workflow signal.
 type Signal[In any] struct{ Name string }
 
-// WorkflowAutomationRun is the name of the workflow that carries a run from its first step to its last.
-const WorkflowAutomationRun = "AutomationRun"
+// The names of the workflows.
+const (
+	// WorkflowAutomationRun carries a run from its first step to its last.
+	WorkflowAutomationRun = "AutomationRun"
+	// WorkflowScheduleTrigger wakes up one schedule.
+	WorkflowScheduleTrigger = "ScheduleTrigger"
+)
 
 // The activities of machine steps, one per lane; they run on the machine's queue.
 var (
@@ -21,8 +26,9 @@ var (
 
 // The activities of the control plane; they run on the control queue.
 var (
-	FinalizeRun   = Activity[FinalizeInput, FinalizeVerdict]{Name: "FinalizeRun"}
-	RequestCancel = Activity[CancelInput, CancelVerdict]{Name: "RequestCancel"}
+	FinalizeRun    = Activity[FinalizeInput, FinalizeVerdict]{Name: "FinalizeRun"}
+	RequestCancel  = Activity[CancelInput, CancelVerdict]{Name: "RequestCancel"}
+	DecideSchedule = Activity[TriggerInput, TriggerVerdict]{Name: "DecideSchedule"}
 )
 
 // CancelSignal tells a run's workflow that the ledger has recorded a cancel.
@@ -110,9 +116,36 @@ type CancelNotice struct {
 	Begun string `json:"begun,omitempty"`
 }
 
+// TriggerInput is the input of the workflow [WorkflowScheduleTrigger] and asks the ledger to decide a schedule. It
+// names no instant: a wake-up carries no authority.
+type TriggerInput struct {
+	ScheduleID string `json:"scheduleId"`
+}
+
+// TriggerVerdict says, for people who watch Temporal, what a wake-up has led to.
+type TriggerVerdict struct {
+	// Admitted and Cancelled are ids of runs. Those that were admitted and wait for an earlier one are not listed.
+	Admitted  []string `json:"admitted,omitempty"`
+	Cancelled []string `json:"cancelled,omitempty"`
+}
+
 // WorkflowID returns the id of a run's workflow.
 func WorkflowID(installationID, runID string, generation int64) string {
 	return fmt.Sprintf("%s/run/%s/%d", installationID, runID, generation)
+}
+
+// EngineSchedulePrefix is what the ids of an installation's schedules in the engine begin with.
+func EngineSchedulePrefix(installationID string) string { return installationID + "/schedule/" }
+
+// EngineScheduleID returns the id of a schedule in the engine.
+func EngineScheduleID(installationID, scheduleID string) string {
+	return EngineSchedulePrefix(installationID) + scheduleID
+}
+
+// TriggerWorkflowID returns what the ids of the workflows that wake up a schedule begin with; the engine appends
+// the time of the firing.
+func TriggerWorkflowID(installationID, scheduleID string) string {
+	return installationID + "/trigger/" + scheduleID
 }
 
 // ControlQueue returns the task queue of an installation's workflows and control activities.

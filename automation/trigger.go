@@ -83,6 +83,9 @@ type ScheduleStore interface {
 	// DueSchedules returns ids of schedules that are to be decided at the ledger's time, those that are due longest
 	// first.
 	DueSchedules(ctx context.Context, limit int) ([]string, error)
+	// NextScheduleWake returns when the first schedule is to be decided, in the past for one that is due; zero when
+	// none fires.
+	NextScheduleWake(ctx context.Context) (time.Time, error)
 	// UnsyncedSchedules returns schedules whose state the engine has not learned, tombstones included.
 	UnsyncedSchedules(ctx context.Context, engineID string, limit int) ([]ScheduleSync, error)
 	// ScheduleSyncs returns a page of all schedules that the engine is to hold, in the order of their ids, after
