@@ -22,7 +22,7 @@ const maxBodyBytes = 8 << 20
 
 // Users authenticates people and programs that hold a token.
 type Users interface {
-	// User returns who a bearer token stands for, else unauthorized.
+	// User returns who a bearer token stands for and what it may do, else unauthorized.
 	User(ctx context.Context, token string) (catalog.Principal, error)
 }
 
@@ -95,7 +95,7 @@ func (a *API) routes() http.Handler {
 	router := gin.New()
 	router.HandleMethodNotAllowed = true
 	router.RedirectTrailingSlash = false
-	router.Use(a.identifyRequest, a.recoverPanic, a.checkHost, secureHeaders)
+	router.Use(a.identifyRequest, a.recoverPanic, secureHeaders, a.checkHost)
 	router.NoRoute(func(c *gin.Context) {
 		a.refuse(c, automation.Errorf(automation.CodeNotFound, "there is no route %s", c.Request.URL.Path))
 	})

@@ -150,7 +150,7 @@ func (u users) User(_ context.Context, token string) (catalog.Principal, error) 
 	if token != userToken {
 		return catalog.Principal{}, automation.Errorf(automation.CodeUnauthorized, "bad token")
 	}
-	return catalog.Principal{OwnerID: u.w.owner}, nil
+	return catalog.Principal{OwnerID: u.w.owner, Scope: automation.ScopeAdmin}, nil
 }
 
 type machines struct{ w *world }

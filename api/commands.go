@@ -43,7 +43,8 @@ func (a *API) command(command catalog.Command) gin.HandlerFunc {
 			a.refuse(c, err)
 			return
 		}
-		result, err := command.Execute(c.Request.Context(), a.Service, principalOf(c), input)
+		ctx := c.Request.Context()
+		result, err := command.Execute(ctx, a.Service, catalog.PrincipalOf(ctx), input)
 		if err != nil {
 			a.refuse(c, err)
 			return

@@ -17,7 +17,6 @@ import (
 // Keys of what middleware leaves for handlers.
 const (
 	keyRequestID = "request_id"
-	keyPrincipal = "principal"
 	keyMachine   = "machine"
 )
 
@@ -85,24 +84,34 @@ func bodyIsRead(c *gin.Context) {
 	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Time{})
 }
 
-// requireUser lets a request in that carries a user's token, or a machine's proof: a machine controls what
-// its owner owns.
+// requireUser lets a request in whose caller is known, and says in the request's context who that is; see
+// [catalog.PrincipalOf].
 func (a *API) requireUser(c *gin.Context) {
-	if token, ok := bearer(c.Request); ok {
-		principal, err := a.Users.User(c.Request.Context(), token)
-		if err != nil {
-			a.refuse(c, err)
-			return
-		}
-		c.Set(keyPrincipal, principal)
-		return
-	}
-	machine, err := a.authenticateMachine(c)
+	principal, err := a.authenticate(c)
 	if err != nil {
 		a.refuse(c, err)
 		return
 	}
-	c.Set(keyPrincipal, catalog.Principal{OwnerID: machine.OwnerID, MachineID: machine.ID})
+	c.Request = c.Request.WithContext(catalog.WithPrincipal(c.Request.Context(), principal))
+}
+
+// authenticate returns who makes a request: whoever a bearer token stands for, or a machine by its proof. A
+// machine controls what its owner owns. It is the one way in for every face that serves people and programs.
+func (a *API) authenticate(c *gin.Context) (catalog.Principal, error) {
+	origin := automation.Origin{Address: c.ClientIP(), RequestID: c.GetString(keyRequestID)}
+	if token, ok := bearer(c.Request); ok {
+		principal, err := a.Users.User(c.Request.Context(), token)
+		principal.Origin = origin
+		return principal, err
+	}
+	machine, err := a.authenticateMachine(c)
+	if err != nil {
+		return catalog.Principal{}, err
+	}
+	return catalog.Principal{
+		OwnerID: machine.OwnerID, MachineID: machine.ID, Scope: automation.ScopeControl,
+		Actor: automation.Actor{Kind: automation.ActorMachine, ID: machine.ID}, Origin: origin,
+	}, nil
 }
 
 func (a *API) requireMachine(c *gin.Context) {
@@ -125,11 +134,6 @@ func (a *API) authenticateMachine(c *gin.Context) (automation.Machine, error) {
 		Method: r.Method, Path: r.URL.EscapedPath(),
 		Authorization: r.Header.Values("Authorization"), Proof: r.Header.Values("DPoP"),
 	})
-}
-
-func principalOf(c *gin.Context) catalog.Principal {
-	principal, _ := c.MustGet(keyPrincipal).(catalog.Principal)
-	return principal
 }
 
 func machineOf(c *gin.Context) automation.Machine {

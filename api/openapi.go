@@ -48,6 +48,7 @@ func operation(command catalog.Command, registry huma.Registry) *huma.Operation 
 		Method: command.Route.Method, Path: "/v1" + command.Route.Path, OperationID: command.Name,
 		Summary: command.Summary, Description: command.Contract,
 		Responses: map[string]*huma.Response{},
+		Security:  []map[string][]string{{"bearer": {string(command.Scope)}}},
 	}
 	input := huma.SchemaFromType(registry, command.Input)
 	inPath := placeholders(command.Route.Path)

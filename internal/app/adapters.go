@@ -35,7 +35,10 @@ func (u runtimeUsers) User(_ context.Context, token string) (catalog.Principal, 
 		return catalog.Principal{}, automation.Errorf(automation.CodeUnauthorized,
 			"the token is not valid; a local one is in server.json and changes with each start of errandd")
 	}
-	return catalog.Principal{OwnerID: u.app.install.LocalOwnerID}, nil
+	return catalog.Principal{
+		OwnerID: u.app.install.LocalOwnerID, Scope: automation.ScopeAdmin,
+		Actor: automation.Actor{Kind: automation.ActorRuntime, ID: u.app.install.LocalOwnerID},
+	}, nil
 }
 
 // machines authenticates and enrols machines.

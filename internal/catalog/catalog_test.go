@@ -3,6 +3,7 @@ package catalog_test
 import (
 	"encoding/json"
 	"errors"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,6 +25,9 @@ func TestCommandsAreWhole(t *testing.T) {
 		names[c.Name], routes[route] = true, true
 		if c.Summary == "" || c.Contract == "" || c.Route.Status/100 != 2 {
 			t.Errorf("%s lacks a summary, a contract or a status", c.Name)
+		}
+		if !c.Scope.Known() || c.Scope == automation.ScopeRead && (c.Route.Method == http.MethodPatch || c.Route.Method == http.MethodDelete) {
+			t.Errorf("%s, which is a %s, needs the scope %q", c.Name, c.Route.Method, c.Scope)
 		}
 		for _, member := range catalog.Members(c.Input) {
 			if member.Doc == "" {
@@ -109,4 +113,23 @@ func FuzzCheck(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestExecuteAsksForTheScope shows that a command looks at nothing before the caller may use it: the input here
+// is none, and there is no service.
+func TestExecuteAsksForTheScope(t *testing.T) {
+	t.Parallel()
+	scopes := []automation.Scope{"", automation.ScopeRead, automation.ScopeControl, automation.ScopePerson, automation.ScopeAdmin}
+	for _, c := range catalog.Commands() {
+		for _, scope := range scopes {
+			want := automation.CodeForbidden
+			if scope.Allows(c.Scope) {
+				want = automation.CodeValidationFailed
+			}
+			_, err := c.Execute(t.Context(), nil, catalog.Principal{Scope: scope}, []byte("["))
+			if got := automation.CodeOf(err); got != want {
+				t.Errorf("%s with the scope %q: %q, want %q", c.Name, scope, got, want)
+			}
+		}
+	}
 }

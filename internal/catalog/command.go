@@ -13,11 +13,29 @@ import (
 	"github.com/errandhq/errand/internal/strictjson"
 )
 
-// Principal is who asks: the owner whose things are meant and, for a call that comes through a machine, that
-// machine.
+// Principal is who asks: the owner whose things are meant, what the caller may do with them and, for a call
+// that comes through a machine, that machine.
 type Principal struct {
 	OwnerID   string
 	MachineID string
+	// Scope is what the caller may do; the zero value may do nothing.
+	Scope automation.Scope
+	// Actor and Origin say for the audit who calls and from where.
+	Actor  automation.Actor
+	Origin automation.Origin
+}
+
+type principalKey struct{}
+
+// WithPrincipal returns a context that says who asks, for faces that are handed a request and not a principal.
+func WithPrincipal(ctx context.Context, p Principal) context.Context {
+	return context.WithValue(ctx, principalKey{}, p)
+}
+
+// PrincipalOf returns who asks. Without [WithPrincipal] that is nobody, who may do nothing.
+func PrincipalOf(ctx context.Context) Principal {
+	p, _ := ctx.Value(principalKey{}).(Principal)
+	return p
 }
 
 // Route is the REST projection of a command. Members of the input that appear in the path in braces are taken
@@ -43,6 +61,10 @@ type Command struct {
 	// Example is an input that works as it stands, apart from ids.
 	Example string
 	Route   Route
+	// Scope is what a caller needs; [Command.Execute] refuses everybody else. read is for what changes nothing,
+	// control for automations and runs, person for keys and machines of one's own, admin for what concerns
+	// others. A command without a scope is refused to all.
+	Scope automation.Scope
 	// Errors are the codes that the command itself may answer with, beside those of every command.
 	Errors []automation.Code
 	// Input and Result are the types of what goes in and comes out.
@@ -62,8 +84,12 @@ var CommonErrors = []automation.Code{
 // validation_failed with all violations.
 func (c Command) Check(input []byte) error { return c.check(input) }
 
-// Execute decodes an input and does what the command says, for the principal.
+// Execute decodes an input and does what the command says, for the principal. It is the one place where the
+// principal's scope is compared with what the command needs; without it nothing of the input is looked at.
 func (c Command) Execute(ctx context.Context, s *Service, p Principal, input []byte) (any, error) {
+	if err := p.Scope.Authorize(c.Name, c.Scope); err != nil {
+		return nil, err
+	}
 	return c.run(ctx, s, p, input)
 }
 

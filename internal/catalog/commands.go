@@ -17,6 +17,7 @@ func Commands() []Command {
 var createCommand = define(Command{
 	Name:    "create",
 	Summary: "Create an automation",
+	Scope:   automation.ScopeControl,
 	Contract: `Stores a named plan of ordered steps for one machine. Nothing runs yet: use run-now.
 
 A plan of version 2 has steps of three kinds, which are never aliases of one another:
@@ -42,6 +43,7 @@ Do not put secrets into a plan: it is stored as it is and shown to whoever may r
 var getCommand = define(Command{
 	Name:    "get",
 	Summary: "Show an automation",
+	Scope:   automation.ScopeRead,
 	Contract: `Returns the automation with its plan. With include_runs also its latest runs, newest first, without
 outputs; use run to read one whole.`,
 	Example: `{"automation_id":"0193f5a0-0000-7000-8000-000000000000","include_runs":true,"runs_limit":5}`,
@@ -52,6 +54,7 @@ outputs; use run to read one whole.`,
 var listCommand = define(Command{
 	Name:    "list",
 	Summary: "List automations",
+	Scope:   automation.ScopeRead,
 	Contract: `Returns a page of automations, newest first, without plans. When next_cursor is there, give it as cursor
 to get the next page.`,
 	Example: `{"enabled":true,"limit":20}`,
@@ -61,6 +64,7 @@ to get the next page.`,
 var runNowCommand = define(Command{
 	Name:    "run-now",
 	Summary: "Run an automation now",
+	Scope:   automation.ScopeControl,
 	Contract: `Admits one run and returns it as pending, at once; it never waits for the machine. An admitted run survives
 everything: while its machine is off it waits, without limit. With wait_ms the answer comes when the run has
 ended or the time has passed, whichever is first; a run that has not ended goes on.
@@ -78,6 +82,7 @@ idempotency_conflict. Read the result with run.`,
 var runCommand = define(Command{
 	Name:    "run",
 	Summary: "Show a run with its steps and outputs",
+	Scope:   automation.ScopeRead,
 	Contract: `Returns the run with its plan, input, and for each step its status, output and error. A run that has not
 ended says in waitingFor what it waits for. With wait_ms the answer comes when the run has ended or the time
 has passed, whichever is first.`,
@@ -89,6 +94,7 @@ has passed, whichever is first.`,
 var runsCommand = define(Command{
 	Name:    "runs",
 	Summary: "List runs",
+	Scope:   automation.ScopeRead,
 	Contract: `Returns a page of runs, newest first, without plans, inputs and outputs. When next_cursor is there, give it
 as cursor to get the next page.`,
 	Example: `{"status":"failed","limit":20}`,
@@ -98,6 +104,7 @@ as cursor to get the next page.`,
 var cancelRunCommand = define(Command{
 	Name:    "cancel-run",
 	Summary: "Cancel a run",
+	Scope:   automation.ScopeControl,
 	Contract: `Steps that have not begun are skipped at once. A step that executes is ended by its machine: TERM, 10
 seconds of grace, then KILL; the run says cancelled when the machine has said so, and cancel_confirmation in
 waitingFor until then. With force the run is ended without waiting, its step is marked unconfirmed, and the
@@ -110,6 +117,7 @@ machine is told until it confirms. A second cancel changes nothing, but may add 
 var updateCommand = define(Command{
 	Name:    "update",
 	Summary: "Change an automation",
+	Scope:   automation.ScopeControl,
 	Contract: `Changes any of name, description, enabled, machine_id and workflow, all or nothing. What is absent stays as
 it is; null means the default. workflow is replaced as a whole. The version goes up by one when something
 changed. With expected_version the change is refused (version_conflict) when somebody else changed the
@@ -124,6 +132,7 @@ To change a plan from a file, put automation_id beside workflow in it and give i
 var deleteCommand = define(Command{
 	Name:    "delete",
 	Summary: "Delete an automation",
+	Scope:   automation.ScopeControl,
 	Contract: `Deletes the configuration. No run is admitted afterwards. Its runs stay readable, and unfinished ones go on
 unless cancel_runs is true; unfinished_runs says how many there still are.`,
 	Example: `{"automation_id":"0193f5a0-0000-7000-8000-000000000000","cancel_runs":true}`,
@@ -134,6 +143,7 @@ unless cancel_runs is true; unfinished_runs says how many there still are.`,
 var machinesCommand = define(Command{
 	Name:    "machines",
 	Summary: "List machines",
+	Scope:   automation.ScopeRead,
 	Contract: `Returns a page of machines, oldest first, with what runs and waits on each. A machine is online when it was
 seen within 30 seconds. When next_cursor is there, give it as cursor to get the next page.`,
 	Example: `{"limit":20}`,
