@@ -249,8 +249,30 @@ func translate(doing string, err error) error {
 	}
 	return &automation.Error{
 		Code: automation.CodeEngineUnavailable, Cause: fmt.Errorf("%s: %w", doing, err),
-		Message: "Temporal does not answer; what was admitted is kept and starts when it does",
+		Message: "Temporal does not answer; what was admitted is kept and starts when it does" + advice(err),
 	}
+}
+
+// advice says what to set when the two sides disagree about TLS. The connection hands on only the text of what went
+// wrong.
+func advice(err error) string {
+	for _, known := range []struct{ sign, advice string }{
+		{"first record does not look like a TLS handshake", "; it does not speak TLS: unset TEMPORAL_TLS"},
+		{
+			"certificate signed by unknown authority",
+			"; name the authority of its certificate in TEMPORAL_TLS_SERVER_CA_CERT_PATH",
+		},
+		{
+			"certificate required",
+			"; it wants a certificate of this server: set TEMPORAL_TLS_CLIENT_CERT_PATH and TEMPORAL_TLS_CLIENT_KEY_PATH",
+		},
+		{"error reading server preface", "; if it wants TLS, set TEMPORAL_TLS=true"}, // after what TLS itself says
+	} {
+		if strings.Contains(err.Error(), known.sign) {
+			return known.advice
+		}
+	}
+	return ""
 }
 
 // maxSummaryBytes is Temporal's limit of a summary.

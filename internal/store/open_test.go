@@ -84,6 +84,7 @@ func TestOpenRefused(t *testing.T) {
 		"other database":    {"mysql://root:hunter2@localhost/errand", automation.CodeValidationFailed},
 		"unreadable URL":    {"postgres://u:hunter2@localhost:port/errand", automation.CodeValidationFailed},
 		"nobody there":      {"postgres://u:hunter2@127.0.0.1:1/errand?connect_timeout=5", automation.CodeStoreUnavailable},
+		"no password file":  {"postgres://u@127.0.0.1:1/errand?passfile=/no/such/file", automation.CodeValidationFailed},
 		"missing directory": {filepath.Join(t.TempDir(), "no", "errand.db"), automation.CodeStoreUnavailable},
 		"a directory":       {t.TempDir(), automation.CodeStoreUnavailable},
 	} {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -39,6 +41,9 @@ func connectPostgres(ctx context.Context, o Options) (database, error) {
 			Code: automation.CodeValidationFailed, Message: "the database URL cannot be read", Cause: err,
 		}
 	}
+	if err := checkPassfile(o.URL); err != nil {
+		return database{}, err
+	}
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "errandd"
 	}
@@ -58,6 +63,25 @@ func connectPostgres(ctx context.Context, o Options) (database, error) {
 		checkpoint: func(context.Context) error { return nil },
 		close:      pool.Close,
 	}, nil
+}
+
+// checkPassfile refuses a password file that cannot be read. The driver passes over it, as psql does, and the server
+// then refuses credentials that it was never shown.
+func checkPassfile(databaseURL string) error {
+	path := os.Getenv("PGPASSFILE")
+	if address, err := url.Parse(databaseURL); err == nil && address.Query().Get("passfile") != "" {
+		path = address.Query().Get("passfile")
+	}
+	if path == "" {
+		return nil
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return &automation.Error{
+			Code: automation.CodeValidationFailed, Message: "the password file of the database URL cannot be read", Cause: err,
+		}
+	}
+	return file.Close()
 }
 
 // preparePostgres refuses what cannot work and migrates; other servers wait meanwhile.
