@@ -10,20 +10,17 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/catalog"
-	"github.com/errandhq/errand/internal/strictjson"
 )
+
+// definitions is where the document keeps the schemas that others refer to.
+const definitions = "#/components/schemas/"
 
 // openAPI describes the catalog's projection as an OpenAPI 3.1 document. It is derived from the commands and
 // their types; nothing in it is written twice.
 func openAPI(version string) ([]byte, error) {
-	registry := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
-	// What a change may leave out, set to null or give is described as the value or null.
-	registry.RegisterTypeAlias(reflect.TypeFor[strictjson.Optional[bool]](), reflect.TypeFor[*bool]())
-	registry.RegisterTypeAlias(reflect.TypeFor[strictjson.Optional[automation.DescriptionText]](), reflect.TypeFor[*string]())
-	registry.RegisterTypeAlias(reflect.TypeFor[strictjson.Optional[automation.MachineRef]](), reflect.TypeFor[*string]())
-	registry.RegisterTypeAlias(reflect.TypeFor[strictjson.Optional[automation.WorkflowInput]](), reflect.TypeFor[automation.WorkflowInput]())
+	registry := huma.NewMapRegistry(definitions, huma.DefaultSchemaNamer)
+	schemas := catalog.NewSchemas(definitions)
 	document := &huma.OpenAPI{
 		OpenAPI: "3.1.0",
 		Info:    &huma.Info{Title: "Errand", Version: version, Description: "Durable automations on people's own machines."},
@@ -34,7 +31,10 @@ func openAPI(version string) ([]byte, error) {
 		Security: []map[string][]string{{"bearer": {}}},
 	}
 	for _, command := range catalog.Commands() {
-		document.AddOperation(operation(command, registry))
+		document.AddOperation(operation(command, schemas))
+	}
+	for name, schema := range schemas.Definitions {
+		registry.Map()[name] = humaSchema(schema)
 	}
 	encoded, err := json.MarshalIndent(document, "", "  ")
 	if err != nil {
@@ -43,14 +43,14 @@ func openAPI(version string) ([]byte, error) {
 	return encoded, nil
 }
 
-func operation(command catalog.Command, registry huma.Registry) *huma.Operation {
+func operation(command catalog.Command, schemas *catalog.Schemas) *huma.Operation {
 	op := &huma.Operation{
 		Method: command.Route.Method, Path: "/v1" + command.Route.Path, OperationID: command.Name,
 		Summary: command.Summary, Description: command.Contract,
 		Responses: map[string]*huma.Response{},
 		Security:  []map[string][]string{{"bearer": {string(command.Scope)}}},
 	}
-	input := huma.SchemaFromType(registry, command.Input)
+	input := humaSchema(schemas.Input(command.Input))
 	inPath := placeholders(command.Route.Path)
 	for _, name := range inPath {
 		op.Parameters = append(op.Parameters, parameter(input, name, "path"))
@@ -64,9 +64,9 @@ func operation(command catalog.Command, registry huma.Registry) *huma.Operation 
 	} else {
 		op.RequestBody = requestBody(command, input, inPath)
 	}
-	op.Responses[strconv.Itoa(command.Route.Status)] = response("Success", schema(registry, command.Result))
+	op.Responses[strconv.Itoa(command.Route.Status)] = response("Success", humaSchema(schemas.Result(command.Result)))
 	for status, codes := range errorStatuses(command) {
-		op.Responses[strconv.Itoa(status)] = response(strings.Join(codes, ", "), schema(registry, reflect.TypeFor[ErrorEnvelope]()))
+		op.Responses[strconv.Itoa(status)] = response(strings.Join(codes, ", "), humaSchema(schemas.Result(reflect.TypeFor[ErrorEnvelope]())))
 	}
 	return op
 }
@@ -99,14 +99,34 @@ func requestBody(command catalog.Command, input *huma.Schema, inPath []string) *
 }
 
 func parameter(input *huma.Schema, name, in string) *huma.Param {
-	property := input.Properties[name]
+	property := *input.Properties[name]
+	property.Nullable = false // a text in an address cannot say null
 	return &huma.Param{
-		Name: name, In: in, Required: in == "path", Schema: property, Description: property.Description,
+		Name: name, In: in, Required: in == "path", Schema: &property, Description: property.Description,
 	}
 }
 
-func schema(registry huma.Registry, t reflect.Type) *huma.Schema {
-	return registry.Schema(t, true, t.Name())
+// humaSchema writes a schema of the catalog in the types of the document.
+func humaSchema(s *catalog.Schema) *huma.Schema {
+	if s == nil {
+		return nil
+	}
+	out := &huma.Schema{
+		Ref: s.Ref, Type: s.Type, Format: s.Format, Description: s.Description, Nullable: s.Nullable,
+		Enum: s.EnumValues(), Required: s.Required, Items: humaSchema(s.Items),
+	}
+	if len(s.Properties) > 0 {
+		out.Properties = map[string]*huma.Schema{}
+	}
+	for name, property := range s.Properties {
+		out.Properties[name] = humaSchema(property)
+	}
+	if s.Closed {
+		out.AdditionalProperties = false
+	} else if s.Values != nil {
+		out.AdditionalProperties = humaSchema(s.Values)
+	}
+	return out
 }
 
 func response(description string, content *huma.Schema) *huma.Response {

@@ -56,36 +56,36 @@ var SupportedPlanVersions = []int{1, 2}
 // Plan is the compiled, versioned list of steps of an automation. A plan that comes from [DecodePlan] or
 // [DecodeDefinition] obeys every rule of the format; one that was made by hand may not.
 type Plan struct {
-	Version int    `json:"version"`
-	Steps   []Step `json:"steps"`
+	Version int    `json:"version" strict:"required" doc:"2; 1 for a plan that has only actions"`
+	Steps   []Step `json:"steps" strict:"required" doc:"1 to 100 steps, executed one after another"`
 }
 
 // Step is one step of a plan as it was written: optional members that were absent stay absent, so that a
 // plan reads back as it was sent. [Step.Lane], [Step.Timeout] and the other methods apply the defaults.
 type Step struct {
-	ID   string   `json:"id"`
-	Kind StepKind `json:"kind,omitempty" enum:"action,command,script"`
+	ID   string   `json:"id" strict:"required" doc:"unique in the plan: 1 to 64 letters, digits, _ or -, starting with a letter"`
+	Kind StepKind `json:"kind,omitempty" enum:"action,command,script" doc:"the lane; without it an action; absent in version 1"`
 
 	// ActionID, Input and Credential belong to the action lane.
-	ActionID   string          `json:"actionId,omitempty"`
-	Input      json.RawMessage `json:"input,omitempty"`
-	Credential string          `json:"credential,omitempty"`
+	ActionID   string          `json:"actionId,omitempty" doc:"action: which one, such as channels.notify_user"`
+	Input      json.RawMessage `json:"input,omitempty" doc:"action: its input, any JSON value"`
+	Credential string          `json:"credential,omitempty" doc:"action: the name of a credential of the machine"`
 
 	// Command belongs to the command lane.
-	Command string `json:"command,omitempty"`
+	Command string `json:"command,omitempty" doc:"command: a program, by its name on PATH or its absolute path; no shell reads it"`
 
 	// Runtime and Source belong to the script lane.
-	Runtime Runtime `json:"runtime,omitempty" enum:"shell,node,python"`
-	Source  string  `json:"source,omitempty"`
+	Runtime Runtime `json:"runtime,omitempty" enum:"shell,node,python" doc:"script: what executes it"`
+	Source  string  `json:"source,omitempty" doc:"script: the text of the program"`
 
 	// The rest is shared by the command and script lanes; TimeoutMs also by actions of version 2.
-	Args           []string          `json:"args,omitzero"`
-	Cwd            string            `json:"cwd,omitempty"`
-	Env            map[string]string `json:"env,omitzero"`
-	Stdin          json.RawMessage   `json:"stdin,omitempty"`
-	TimeoutMs      int64             `json:"timeoutMs,omitempty"`
-	MaxOutputBytes int64             `json:"maxOutputBytes,omitempty"`
-	Leftovers      Leftovers         `json:"leftovers,omitempty" enum:"end,keep"`
+	Args           []string          `json:"args,omitzero" doc:"command, script: the arguments, each handed over as it is"`
+	Cwd            string            `json:"cwd,omitempty" doc:"command, script: an absolute directory; default the user's home"`
+	Env            map[string]string `json:"env,omitzero" doc:"command, script: more variables; not for secrets"`
+	Stdin          json.RawMessage   `json:"stdin,omitempty" doc:"command, script: what it reads: a text, or any JSON value, written as JSON"`
+	TimeoutMs      int64             `json:"timeoutMs,omitempty" doc:"time limit in milliseconds; default one hour"`
+	MaxOutputBytes int64             `json:"maxOutputBytes,omitempty" doc:"command, script: how much of each stream is kept; default 256 KiB"`
+	Leftovers      Leftovers         `json:"leftovers,omitempty" enum:"end,keep" doc:"command, script: what happens to processes that it leaves behind; default end"`
 }
 
 // Lane returns the lane of the step; a step without a kind is an action.

@@ -29,6 +29,12 @@ func TestCommandsAreWhole(t *testing.T) {
 		if !c.Scope.Known() || c.Scope == automation.ScopeRead && (c.Route.Method == http.MethodPatch || c.Route.Method == http.MethodDelete) {
 			t.Errorf("%s, which is a %s, needs the scope %q", c.Name, c.Route.Method, c.Scope)
 		}
+		if c.Effect < catalog.EffectRead || c.Effect > catalog.EffectExecute {
+			t.Errorf("%s does not say its Effect: EffectRead, EffectAdd, EffectChange or EffectExecute", c.Name)
+		}
+		if reads := c.Route.Method == http.MethodGet; reads && c.Effect != catalog.EffectRead {
+			t.Errorf("%s is a GET, and its Effect is not EffectRead", c.Name)
+		}
 		for _, member := range catalog.Members(c.Input) {
 			if member.Doc == "" {
 				t.Errorf("%s: the member %s has no description", c.Name, member.Name)

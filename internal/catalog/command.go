@@ -52,6 +52,21 @@ type Route struct {
 // DELETE, whose body much software drops.
 func (r Route) InQuery() bool { return r.Method == http.MethodGet || r.Method == http.MethodDelete }
 
+// Effect is what a command may do, for faces that tell people before it is called.
+type Effect int
+
+// The effects. A command without one is a mistake, which a test finds.
+const (
+	// EffectRead changes nothing.
+	EffectRead Effect = iota + 1
+	// EffectAdd makes something new with each call and touches nothing that exists.
+	EffectAdd
+	// EffectChange replaces or removes; a repeat of the call changes nothing more.
+	EffectChange
+	// EffectExecute makes programs run on a machine, which may do anything that its user may.
+	EffectExecute
+)
+
 // Command is one command of the catalog.
 type Command struct {
 	Name string
@@ -60,6 +75,7 @@ type Command struct {
 	Contract string
 	// Example is an input that works as it stands, apart from ids.
 	Example string
+	Effect  Effect
 	Route   Route
 	// Scope is what a caller needs; [Command.Execute] refuses everybody else. read is for what changes nothing,
 	// control for automations and runs, person for keys and machines of one's own, admin for what concerns

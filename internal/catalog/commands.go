@@ -36,6 +36,7 @@ Every violation of a document is reported at once, with its place; then nothing 
 Do not put secrets into a plan: it is stored as it is and shown to whoever may read the automation.`,
 	Example: `{"name":"Hello","workflow":{"compiled":{"version":2,"steps":[` +
 		`{"id":"greet","kind":"command","command":"echo","args":["hello"]}]}}}`,
+	Effect: EffectAdd,
 	Route:  Route{Method: http.MethodPost, Path: "/automations", Status: http.StatusCreated},
 	Errors: []automation.Code{automation.CodeMachineRevoked, automation.CodeIdempotencyConflict},
 }, decodeCreate, create)
@@ -47,6 +48,7 @@ var getCommand = define(Command{
 	Contract: `Returns the automation with its plan. With include_runs also its latest runs, newest first, without
 outputs; use run to read one whole.`,
 	Example: `{"automation_id":"0193f5a0-0000-7000-8000-000000000000","include_runs":true,"runs_limit":5}`,
+	Effect:  EffectRead,
 	Route:   Route{Method: http.MethodGet, Path: "/automations/{automation_id}", Status: http.StatusOK},
 	Errors:  []automation.Code{automation.CodeNotFound},
 }, decodeInto[GetInput], get)
@@ -58,6 +60,7 @@ var listCommand = define(Command{
 	Contract: `Returns a page of automations, newest first, without plans. When next_cursor is there, give it as cursor
 to get the next page.`,
 	Example: `{"enabled":true,"limit":20}`,
+	Effect:  EffectRead,
 	Route:   Route{Method: http.MethodGet, Path: "/automations", Status: http.StatusOK},
 }, decodeInto[ListInput], list)
 
@@ -72,6 +75,7 @@ The run executes a snapshot: later changes of the automation do not touch it.
 With idempotency_key a repeat returns the run of the first call; the same key with another request is
 idempotency_conflict. Read the result with run.`,
 	Example: `{"automation_id":"0193f5a0-0000-7000-8000-000000000000","input":{"who":"Mom"},"wait_ms":10000}`,
+	Effect:  EffectExecute,
 	Route:   Route{Method: http.MethodPost, Path: "/automations/{automation_id}/runs", Status: http.StatusCreated},
 	Errors: []automation.Code{
 		automation.CodeNotFound, automation.CodeAutomationDisabled, automation.CodeNotExecutable,
@@ -87,6 +91,7 @@ var runCommand = define(Command{
 ended says in waitingFor what it waits for. With wait_ms the answer comes when the run has ended or the time
 has passed, whichever is first.`,
 	Example: `{"run_id":"0193f5a0-0000-7000-8000-000000000000","wait_ms":10000}`,
+	Effect:  EffectRead,
 	Route:   Route{Method: http.MethodGet, Path: "/runs/{run_id}", Status: http.StatusOK},
 	Errors:  []automation.Code{automation.CodeNotFound},
 }, decodeInto[RunInput], showRun)
@@ -98,6 +103,7 @@ var runsCommand = define(Command{
 	Contract: `Returns a page of runs, newest first, without plans, inputs and outputs. When next_cursor is there, give it
 as cursor to get the next page.`,
 	Example: `{"status":"failed","limit":20}`,
+	Effect:  EffectRead,
 	Route:   Route{Method: http.MethodGet, Path: "/runs", Status: http.StatusOK},
 }, decodeInto[RunsInput], runs)
 
@@ -110,6 +116,7 @@ seconds of grace, then KILL; the run says cancelled when the machine has said so
 waitingFor until then. With force the run is ended without waiting, its step is marked unconfirmed, and the
 machine is told until it confirms. A second cancel changes nothing, but may add force.`,
 	Example: `{"run_id":"0193f5a0-0000-7000-8000-000000000000","reason":"wrong directory"}`,
+	Effect:  EffectChange,
 	Route:   Route{Method: http.MethodPost, Path: "/runs/{run_id}/cancel", Status: http.StatusOK},
 	Errors:  []automation.Code{automation.CodeNotFound, automation.CodeAlreadyFinished},
 }, decodeInto[CancelInput], cancelRun)
@@ -125,6 +132,7 @@ automation in between: read it again and repeat.
 Runs that exist execute the snapshot that they were admitted with. enabled false stops admission only.
 To change a plan from a file, put automation_id beside workflow in it and give it with --file.`,
 	Example: `{"automation_id":"0193f5a0-0000-7000-8000-000000000000","expected_version":1,"enabled":false}`,
+	Effect:  EffectChange,
 	Route:   Route{Method: http.MethodPatch, Path: "/automations/{automation_id}", Status: http.StatusOK},
 	Errors:  []automation.Code{automation.CodeNotFound, automation.CodeVersionConflict, automation.CodeMachineRevoked},
 }, decodeUpdate, update)
@@ -136,6 +144,7 @@ var deleteCommand = define(Command{
 	Contract: `Deletes the configuration. No run is admitted afterwards. Its runs stay readable, and unfinished ones go on
 unless cancel_runs is true; unfinished_runs says how many there still are.`,
 	Example: `{"automation_id":"0193f5a0-0000-7000-8000-000000000000","cancel_runs":true}`,
+	Effect:  EffectChange,
 	Route:   Route{Method: http.MethodDelete, Path: "/automations/{automation_id}", Status: http.StatusOK},
 	Errors:  []automation.Code{automation.CodeNotFound, automation.CodeVersionConflict},
 }, decodeInto[DeleteInput], remove)
@@ -147,5 +156,6 @@ var machinesCommand = define(Command{
 	Contract: `Returns a page of machines, oldest first, with what runs and waits on each. A machine is online when it was
 seen within 30 seconds. When next_cursor is there, give it as cursor to get the next page.`,
 	Example: `{"limit":20}`,
+	Effect:  EffectRead,
 	Route:   Route{Method: http.MethodGet, Path: "/machines", Status: http.StatusOK},
 }, decodeInto[MachinesInput], machines)
