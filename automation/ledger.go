@@ -95,6 +95,10 @@ type RunStore interface {
 	// admission depends on. Errors: not_found, automation_disabled, not_executable,
 	// unsupported_plan_version, machine_revoked, idempotency_conflict.
 	Admit(ctx context.Context, a Admission) (Run, error)
+	// Retry stores one pending run that repeats a finished one; see [Run.Repeat]. It is an admission: the run's
+	// automation must exist and be enabled, and the run's machine, whichever the automation targets now, must not be
+	// revoked. Errors: those of Admit and of [Run.Repeat].
+	Retry(ctx context.Context, r Retry) (Run, error)
 	// Run returns one run of the owner with plan, input, steps and outputs, else not_found.
 	Run(ctx context.Context, ownerID, id string) (Run, error)
 	// RunState returns one run of the owner with its steps, without plan, input and outputs, else not_found.
@@ -106,6 +110,19 @@ type RunStore interface {
 	UnfinishedRuns(ctx context.Context, ownerID, automationID string, limit int) ([]string, int, error)
 	// RequestCancel records a cancel; see [Run.Cancel]. Errors: not_found, already_finished.
 	RequestCancel(ctx context.Context, ownerID, id, reason string, force bool) (Cancellation, error)
+	// RequestCancels records a cancel of unfinished runs of a selection for which none is recorded yet, oldest
+	// first, and returns those that it recorded: a part of them at a time, and none when there are no more. A run
+	// that ends meanwhile is left out. On an error it returns those that were recorded before it.
+	RequestCancels(ctx context.Context, ownerID string, s RunSelection, reason string) ([]Cancellation, error)
+}
+
+// RunSelection selects unfinished runs by what is set: of an automation, also of one that was deleted, and of a
+// machine.
+type RunSelection struct {
+	AutomationID string
+	MachineID    string
+	// Until leaves out the runs that were admitted after it; zero leaves out none.
+	Until time.Time
 }
 
 // Startable is a run whose workflow is to be started.
@@ -134,6 +151,8 @@ type EngineStore interface {
 	FinalizeRun(ctx context.Context, in FinalizeInput) (FinalizeVerdict, error)
 	// CancelRun records a cancel that was made in the engine.
 	CancelRun(ctx context.Context, in CancelInput) (CancelVerdict, error)
+	// PurgeKeys forgets idempotency keys that have expired, a part of them at a time, and returns how many.
+	PurgeKeys(ctx context.Context) (int, error)
 	// Lease takes or renews the named lease for the holder; false when another holder's lease has not expired.
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
 }

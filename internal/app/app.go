@@ -280,6 +280,7 @@ func (a *App) startWorkflows(background context.Context) error {
 	if err != nil {
 		return err
 	}
+	a.goBackground(func() { a.doChores(background, holder) })
 	a.starter = engine.NewStarter(a.engine, a.ledger, holder, engine.StartEvery, a.logger.With("component", "starter"))
 	if a.engine.ID() != "" {
 		return a.runWorkflows(background)

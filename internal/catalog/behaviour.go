@@ -170,6 +170,51 @@ func cancelRun(ctx context.Context, s *Service, p Principal, in CancelInput) (au
 	return s.await(ctx, p, in.RunID, 0)
 }
 
+func retryRun(ctx context.Context, s *Service, p Principal, in RetryInput) (automation.Run, error) {
+	request := in
+	request.IdempotencyKey = ""
+	key, err := idempotency("retry-run", in.IdempotencyKey, request)
+	if err != nil {
+		return automation.Run{}, err
+	}
+	run, err := s.Ledger.Retry(ctx, automation.Retry{
+		OwnerID: p.OwnerID, RunID: in.RunID, FromStep: orEmpty(in.FromStep), Key: key,
+	})
+	if err != nil {
+		return automation.Run{}, err
+	}
+	s.Engine.Admitted(run.ID)
+	return s.explain(ctx, run)
+}
+
+// CancelRunsResult says how many runs a cancel was recorded for.
+type CancelRunsResult struct {
+	Cancelled int `json:"cancelled"`
+}
+
+func cancelRuns(ctx context.Context, s *Service, p Principal, in CancelRunsInput) (CancelRunsResult, error) {
+	// What was begun must not be left half-done because the caller left.
+	cancelled, err := s.cancelAll(context.WithoutCancel(ctx), p, automation.RunSelection{
+		AutomationID: orEmpty(in.AutomationID), MachineID: orEmpty(in.MachineID), Until: s.Now(),
+	}, in.Reason)
+	return CancelRunsResult{Cancelled: cancelled}, err
+}
+
+// cancelAll records a cancel of every run of a selection and returns of how many.
+func (s *Service) cancelAll(ctx context.Context, p Principal, selection automation.RunSelection, reason string) (int, error) {
+	count := 0
+	for {
+		cancelled, err := s.Ledger.RequestCancels(ctx, p.OwnerID, selection, reason)
+		for _, one := range cancelled {
+			s.Engine.Cancelled(one.Run, one.Begun)
+		}
+		count += len(cancelled)
+		if err != nil || len(cancelled) == 0 {
+			return count, err
+		}
+	}
+}
+
 // idempotency makes the key of a request; the request is what must be equal for a repeat.
 func idempotency(operation, key string, request any) (automation.Idempotency, error) {
 	if key == "" {

@@ -10,9 +10,6 @@ import (
 	"github.com/errandhq/errand/internal/strictjson"
 )
 
-// cancelBatch is how many runs of a deleted automation are cancelled in one look.
-const cancelBatch = 100
-
 // UpdateInput changes an automation. An absent member keeps what is there, null means default.
 type UpdateInput struct {
 	AutomationID    string                                          `json:"automation_id" strict:"required" doc:"the id of the automation"`
@@ -140,7 +137,8 @@ func remove(ctx context.Context, s *Service, p Principal, in DeleteInput) (Delet
 	// The automation is gone: what follows must not be left half-done because the caller left.
 	ctx = context.WithoutCancel(ctx)
 	if in.CancelRuns {
-		if err := s.cancelAll(ctx, p, in.AutomationID); err != nil {
+		selection := automation.RunSelection{AutomationID: in.AutomationID}
+		if _, err := s.cancelAll(ctx, p, selection, "its automation was deleted"); err != nil {
 			return DeleteResult{}, err
 		}
 	}
@@ -149,36 +147,6 @@ func remove(ctx context.Context, s *Service, p Principal, in DeleteInput) (Delet
 		return DeleteResult{}, err
 	}
 	return DeleteResult{AutomationID: in.AutomationID, Deleted: true, UnfinishedRuns: unfinished}, nil
-}
-
-// cancelAll records a cancel of every unfinished run of an automation that admits no more. Runs whose cancel is
-// recorded already stay unfinished until their machine confirms; a look that finds no other one ends it.
-func (s *Service) cancelAll(ctx context.Context, p Principal, automationID string) error {
-	asked := map[string]bool{}
-	for {
-		ids, _, err := s.Ledger.UnfinishedRuns(ctx, p.OwnerID, automationID, len(asked)+cancelBatch)
-		if err != nil {
-			return err
-		}
-		before := len(asked)
-		for _, id := range ids {
-			if asked[id] {
-				continue
-			}
-			asked[id] = true
-			cancelled, err := s.Ledger.RequestCancel(ctx, p.OwnerID, id, "its automation was deleted", false)
-			if automation.CodeOf(err) == automation.CodeAlreadyFinished {
-				continue
-			}
-			if err != nil {
-				return err
-			}
-			s.Engine.Cancelled(cancelled.Run, cancelled.Begun)
-		}
-		if len(asked) == before {
-			return nil
-		}
-	}
 }
 
 // MachinesInput selects machines.

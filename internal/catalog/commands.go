@@ -10,7 +10,7 @@ import (
 func Commands() []Command {
 	return []Command{
 		createCommand, getCommand, listCommand, updateCommand, deleteCommand,
-		runNowCommand, runCommand, runsCommand, cancelRunCommand, machinesCommand,
+		runNowCommand, runCommand, runsCommand, cancelRunCommand, cancelRunsCommand, retryRunCommand, machinesCommand,
 	}
 }
 
@@ -120,6 +120,43 @@ machine is told until it confirms. A second cancel changes nothing, but may add 
 	Route:   Route{Method: http.MethodPost, Path: "/runs/{run_id}/cancel", Status: http.StatusOK},
 	Errors:  []automation.Code{automation.CodeNotFound, automation.CodeAlreadyFinished},
 }, decodeInto[CancelInput], cancelRun)
+
+var cancelRunsCommand = define(Command{
+	Name:    "cancel-runs",
+	Summary: "Cancel all unfinished runs of an automation or a machine",
+	Scope:   automation.ScopeControl,
+	Effect:  EffectChange,
+	Contract: `Cancels each unfinished run of the automation, or on the machine, or with both given each that is both, as
+cancel-run does, and returns how many: those whose cancel was recorded by this call. Runs that were cancelled
+before are not counted, and those that are admitted after the call are not touched: to keep new ones from coming,
+disable the automation first. Ids that name nothing of yours cancel nothing. Thousands take a while; when the call
+fails in between, those that it had reached are cancelled, and it may be repeated.`,
+	Example: `{"automation_id":"0193f5a0-0000-7000-8000-000000000000","reason":"the queue of a week is of no use"}`,
+	Route:   Route{Method: http.MethodPost, Path: "/runs/cancel", Status: http.StatusOK},
+}, decodeInto[CancelRunsInput], cancelRuns)
+
+var retryRunCommand = define(Command{
+	Name:    "retry-run",
+	Summary: "Run a finished run again from where it failed",
+	Scope:   automation.ScopeControl,
+	Effect:  EffectExecute,
+	Contract: `Admits a new run of the same snapshot and input as a finished run, on the same machine, and returns it as
+pending. retryOf names the finished run. It starts at the first step that did not complete (where all have, at the
+first), or at from_step, which may be that step or one before it. The completed steps before it are not executed:
+they are carried with their outputs, and carriedFrom names the run that executed them. The steps that are executed
+have new idempotency keys, since the run's id is new.
+The finished run stays as it is and may be retried again. Later changes of the automation do not count, not even
+another machine: for those use run-now. A retry is an admission: it is refused when the automation was deleted
+(not_found), is disabled, or when the run's machine is revoked. It never touches a schedule.
+With idempotency_key a repeat returns the run of the first call; the same key with another request is
+idempotency_conflict. A run that has not ended is refused (not_finished).`,
+	Example: `{"run_id":"0193f5a0-0000-7000-8000-000000000000","from_step":"upload"}`,
+	Route:   Route{Method: http.MethodPost, Path: "/runs/{run_id}/retry", Status: http.StatusCreated},
+	Errors: []automation.Code{
+		automation.CodeNotFound, automation.CodeNotFinished, automation.CodeAutomationDisabled,
+		automation.CodeUnsupportedPlanVersion, automation.CodeMachineRevoked, automation.CodeIdempotencyConflict,
+	},
+}, decodeInto[RetryInput], retryRun)
 
 var updateCommand = define(Command{
 	Name:    "update",

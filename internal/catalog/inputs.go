@@ -127,6 +127,41 @@ func (in CancelInput) violations() []automation.Violation {
 	return v
 }
 
+// CancelRunsInput selects the runs to cancel.
+type CancelRunsInput struct {
+	AutomationID *string `json:"automation_id,omitempty" doc:"runs of this automation, also of one that was deleted"`
+	MachineID    *string `json:"machine_id,omitempty" doc:"runs on this machine; with automation_id only those that are both"`
+	Reason       string  `json:"reason,omitempty" doc:"why, for whoever reads the runs later"`
+}
+
+func (in CancelRunsInput) violations() []automation.Violation {
+	var v violations
+	v.filterID("automation_id", in.AutomationID)
+	v.filterID("machine_id", in.MachineID)
+	if in.AutomationID == nil && in.MachineID == nil {
+		v.add("automation_id", "is required, or machine_id, or both: they say which runs")
+	}
+	v.length("reason", in.Reason, maxReasonLength)
+	return v
+}
+
+// RetryInput names a finished run to repeat.
+type RetryInput struct {
+	RunID          string  `json:"run_id" strict:"required" doc:"the id of the finished run"`
+	FromStep       *string `json:"from_step,omitempty" doc:"the first step to execute again; default: the first that did not complete"`
+	IdempotencyKey string  `json:"idempotency_key,omitempty" doc:"a repeat with the same key returns the same run"`
+}
+
+func (in RetryInput) violations() []automation.Violation {
+	var v violations
+	v.id("run_id", in.RunID)
+	if in.FromStep != nil && *in.FromStep == "" {
+		v.add("from_step", "is empty; leave it out to start at the first step that did not complete")
+	}
+	v.key(in.IdempotencyKey)
+	return v
+}
+
 var (
 	runStatuses = []automation.RunStatus{
 		automation.RunPending, automation.RunRunning, automation.RunCompleted, automation.RunFailed, automation.RunCancelled,

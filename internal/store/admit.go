@@ -173,12 +173,13 @@ func insertRun(ctx context.Context, tx querier, run *automation.Run) error {
 	first, err := affected(tx.ExecContext(ctx, `INSERT INTO runs (id, owner_id, automation_id, automation_name,
 			automation_version, machine_id, trigger_kind, trigger_id, scheduled_at, delivery_id, status, cancel_reason,
 			engine_id, generation, revision, executing, open_ends, error_code, error_message, error_step_id,
-			error_details, created_at)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, '', '', $12, $13, 0, 0, '', '', '', '', $14)
+			error_details, created_at, retry_of)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, '', '', $12, $13, 0, 0, '', '', '', '', $14, $15)
 		ON CONFLICT DO NOTHING`,
 		run.ID, run.OwnerID, run.AutomationID, run.AutomationName, run.AutomationVersion, run.MachineID,
 		string(run.Trigger.Kind), optional(run.Trigger.ID), atOptional(run.Trigger.ScheduledAt),
-		optional(run.Trigger.DeliveryID), string(run.Status), run.Generation, run.Revision, at(run.CreatedAt)))
+		optional(run.Trigger.DeliveryID), string(run.Status), run.Generation, run.Revision, at(run.CreatedAt),
+		optional(run.RetryOf)))
 	if err != nil {
 		return fmt.Errorf("storing a run: %w", err)
 	}
@@ -196,20 +197,22 @@ func insertRun(ctx context.Context, tx querier, run *automation.Run) error {
 	return insertSteps(ctx, tx, run)
 }
 
-// insertSteps stores the journal of a new run: one row per step, all pending.
+// insertSteps stores the journal of a new run, without outputs: one row per step, pending or carried.
 func insertSteps(ctx context.Context, tx querier, run *automation.Run) error {
 	const rowsAtOnce = 50
 	position := 0
 	for chunk := range slices.Chunk(run.Plan.Steps, rowsAtOnce) {
 		var q statement
 		q.add(`INSERT INTO steps (run_id, position, id, kind, summary, timeout_ms, status, attempt, begin_id, error_code,
-			error_message, carried_from, unconfirmed) VALUES `)
+			error_message, carried_from, unconfirmed, started_at, finished_at) VALUES `)
 		for i, step := range chunk {
 			if i > 0 {
 				q.add(`, `)
 			}
-			q.add(`(?, ?, ?, ?, ?, ?, ?, 0, '', '', '', '', ?)`, run.ID, position, step.ID, string(step.Lane()),
-				summary(step), step.Timeout().Milliseconds(), string(automation.StepPending), false)
+			record := run.Steps[position]
+			q.add(`(?, ?, ?, ?, ?, ?, ?, 0, '', '', '', ?, ?, ?, ?)`, run.ID, position, step.ID, string(step.Lane()),
+				summary(step), step.Timeout().Milliseconds(), string(record.Status), record.CarriedFrom, false,
+				atOptional(record.StartedAt), atOptional(record.FinishedAt))
 			position++
 		}
 		if _, err := q.exec(ctx, tx); err != nil {

@@ -67,5 +67,26 @@ func claimKey(ctx context.Context, tx querier, ownerID string, key automation.Id
 	return nil
 }
 
+// purgeBatch bounds how many expired keys one transaction forgets.
+const purgeBatch = 1000
+
+// PurgeKeys implements [automation.EngineStore].
+func (s *Store) PurgeKeys(ctx context.Context) (int, error) {
+	var forgotten int64
+	err := retry(ctx, func() error {
+		return s.write(ctx, relaxed, func(ctx context.Context, tx querier) error {
+			result, err := tx.ExecContext(ctx, `DELETE FROM idempotency WHERE (owner_id, operation, key) IN (
+				SELECT owner_id, operation, key FROM idempotency WHERE run_id IS NULL AND created_at < $1 LIMIT $2)`,
+				keyCutoff(s.now()), purgeBatch)
+			if err != nil {
+				return fmt.Errorf("forgetting expired idempotency keys: %w", err)
+			}
+			forgotten, err = result.RowsAffected()
+			return err
+		})
+	})
+	return int(forgotten), err
+}
+
 // optional is a text of which the empty one is stored as NULL.
 func optional(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/errandhq/errand/automation"
 )
 
@@ -145,4 +147,79 @@ func (s *Store) RequestCancel(ctx context.Context, ownerID, id, reason string, f
 		return automation.Cancellation{}, err
 	}
 	return automation.Cancellation{Run: run, Begun: begun}, nil
+}
+
+// cancelBatch is how many runs one call of RequestCancels cancels, and cancelsAtOnce how many of them side by side,
+// so that they share commits.
+const (
+	cancelBatch   = 200
+	cancelsAtOnce = 8
+)
+
+// RequestCancels implements [automation.RunStore].
+func (s *Store) RequestCancels(
+	ctx context.Context, ownerID string, selection automation.RunSelection, reason string,
+) ([]automation.Cancellation, error) {
+	ids, err := s.cancellable(ctx, ownerID, selection)
+	if err != nil {
+		return nil, translate(err)
+	}
+	cancelled := make([]*automation.Cancellation, len(ids))
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(cancelsAtOnce)
+	for i, id := range ids {
+		group.Go(func() error {
+			recorded, err := s.RequestCancel(groupCtx, ownerID, id, reason, false)
+			if err == nil {
+				cancelled[i] = &recorded
+			}
+			if automation.CodeOf(err) == automation.CodeAlreadyFinished {
+				return nil
+			}
+			return err
+		})
+	}
+	err = group.Wait()
+	var all []automation.Cancellation
+	for _, one := range cancelled {
+		if one != nil {
+			all = append(all, *one)
+		}
+	}
+	if err == nil && len(all) == 0 && len(ids) > 0 { // all of them have ended meanwhile; there may be more
+		return s.RequestCancels(ctx, ownerID, selection, reason)
+	}
+	return all, err
+}
+
+// cancellable returns the oldest runs of a selection that a cancel would change.
+func (s *Store) cancellable(ctx context.Context, ownerID string, selection automation.RunSelection) ([]string, error) {
+	var q statement
+	q.add(`SELECT id FROM runs WHERE finished_at IS NULL AND cancel_requested_at IS NULL AND owner_id = `)
+	possible := q.addID(ownerID)
+	if selection.AutomationID != "" {
+		q.add(` AND automation_id = `)
+		possible = q.addID(selection.AutomationID) && possible
+	}
+	if selection.MachineID != "" {
+		q.add(` AND machine_id = `)
+		possible = q.addID(selection.MachineID) && possible
+	}
+	if !selection.Until.IsZero() {
+		q.add(` AND created_at <= ?`, at(selection.Until))
+	}
+	if !possible {
+		return nil, nil
+	}
+	q.add(` ORDER BY created_at, id LIMIT ?`, cancelBatch)
+	rows, err := q.query(ctx, s.read)
+	ids, err := collect(rows, err, func(row scanner) (string, error) {
+		var id string
+		err := row.Scan(&id)
+		return id, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("finding runs to cancel: %w", err)
+	}
+	return ids, nil
 }

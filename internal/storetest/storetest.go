@@ -51,12 +51,16 @@ func Run(t *testing.T, fresh func(t *testing.T) Database) {
 		{"Admission", admissionTests},
 		{"Runs", runTests},
 		{"Steps", stepTests},
+		{"Retry", retryTests},
 		{"Cancel", cancelTests},
+		{"CancelMany", manyCancelTests},
+		{"Keys", keyTests},
 		{"Engine", engineTests},
 		{"Machines", machineTests},
 		{"Hello", helloTests},
 		{"Hostile", hostileTests},
 		{"Races", raceTests},
+		{"RetryRaces", retryRaceTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			t.Parallel()
