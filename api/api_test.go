@@ -701,7 +701,11 @@ func TestUpdateAndDelete(t *testing.T) {
 		t.Errorf("%d %s", a.status, a.body)
 	}
 	deleted := w.do("DELETE", path+"?cancel_runs=true", "").json(t)
-	if diff := cmp.Diff(map[string]any{"automation_id": id, "deleted": true, "unfinished_runs": 1.0}, deleted); diff != "" {
+	hint := map[string]any{
+		"command": "runs", "input": map[string]any{"automation_id": id},
+		"about": "lists its runs; unfinished ones go on, cancel-run ends one",
+	}
+	if diff := cmp.Diff(map[string]any{"automation_id": id, "deleted": true, "unfinished_runs": 1.0, "hint": hint}, deleted); diff != "" {
 		t.Errorf("one run waits for its machine: %s", diff)
 	}
 	for run, want := range map[string]string{waiting: "cancelled", executing: "running"} {

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -49,6 +50,9 @@ func (a *API) command(command catalog.Command) gin.HandlerFunc {
 			a.refuse(c, err)
 			return
 		}
+		if entity, ok := result.(interface{ Entity() int64 }); ok {
+			c.Header("ETag", `"`+strconv.FormatInt(entity.Entity(), 10)+`"`)
+		}
 		a.answer(c, command.Route.Status, result)
 	}
 }
@@ -77,8 +81,10 @@ func commandInput(c *gin.Context, command catalog.Command) ([]byte, error) {
 	case len(query) > 0:
 		bad = append(bad, automation.Violation{Message: "this command takes its input in the body, not in the query"})
 	}
-	key, wrong := keyMember(c, command, body)
-	members, bad = append(members, key...), append(bad, wrong...)
+	for _, from := range []func(*gin.Context, catalog.Command, []byte, url.Values) ([]member, []automation.Violation){keyMember, versionMember} {
+		inHeader, wrong := from(c, command, body, query)
+		members, bad = append(members, inHeader...), append(bad, wrong...)
+	}
 	if len(bad) > 0 {
 		return nil, automation.Invalid(bad...)
 	}
@@ -97,8 +103,8 @@ func readBody(c *gin.Context) ([]byte, error) {
 }
 
 // keyMember returns what the Idempotency-Key header adds to an input.
-func keyMember(c *gin.Context, command catalog.Command, body []byte) (members []member, bad []automation.Violation) {
-	const name = "idempotency_key"
+func keyMember(c *gin.Context, command catalog.Command, body []byte, _ url.Values) (members []member, bad []automation.Violation) {
+	const name = keyName
 	keys := c.Request.Header.Values("Idempotency-Key")
 	if _, keyed := catalog.MemberOf(command.Input, name); !keyed || len(keys) == 0 {
 		return nil, nil
@@ -121,6 +127,45 @@ func keyMember(c *gin.Context, command catalog.Command, body []byte) (members []
 	default:
 		return []member{{name, quote(key)}}, nil
 	}
+}
+
+// Members of inputs that a header may carry.
+const (
+	keyName     = "idempotency_key"
+	versionName = "expected_version"
+)
+
+var entityTag = regexp.MustCompile(`^"([1-9][0-9]{0,17})"$`)
+
+// versionMember returns what the If-Match header adds to an input: the version that a change is made from, as the
+// ETag of an answer says it. A change must not be made because a condition was overlooked, so one that this
+// command cannot check is refused.
+func versionMember(c *gin.Context, command catalog.Command, body []byte, query url.Values) (members []member, bad []automation.Violation) {
+	tags := c.Request.Header.Values("If-Match")
+	if len(tags) == 0 {
+		return nil, nil
+	}
+	refuse := func(message string) ([]member, []automation.Violation) {
+		return nil, []automation.Violation{{Path: versionName, Message: message}}
+	}
+	if _, versioned := catalog.MemberOf(command.Input, versionName); !versioned {
+		return refuse("this command has no version to compare with the If-Match header; leave the header out")
+	}
+	match := entityTag.FindStringSubmatch(strings.TrimSpace(tags[0]))
+	if len(tags) > 1 || match == nil {
+		return refuse(`must be one version in quotes in the If-Match header, such as "3", as the ETag of the answer has it`)
+	}
+	given, found := rawMember(body, versionName)
+	if values := query[versionName]; len(values) > 0 {
+		given, found = values[0], true
+	}
+	switch {
+	case found && given != match[1]:
+		return refuse("differs from the If-Match header; send one of them")
+	case found:
+		return nil, nil
+	}
+	return []member{{versionName, []byte(match[1])}}, nil
 }
 
 // member is one member of the input that does not come from the body.
@@ -217,16 +262,22 @@ func splice(body []byte, members []member) []byte {
 
 // stringMember returns a member of a body that is a string.
 func stringMember(body []byte, name string) (string, bool) {
+	var text string
+	raw, found := rawMember(body, name)
+	if !found || json.Unmarshal([]byte(raw), &text) != nil {
+		return "", false
+	}
+	return text, true
+}
+
+// rawMember returns a member of a body as it was written.
+func rawMember(body []byte, name string) (string, bool) {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(body, &object) != nil {
 		return "", false
 	}
-	var text string
 	raw, found := object[name]
-	if !found || json.Unmarshal(raw, &text) != nil {
-		return "", false
-	}
-	return text, true
+	return string(raw), found
 }
 
 // quote writes a text, which is UTF-8, as a JSON string.

@@ -55,6 +55,7 @@ func operation(command catalog.Command, schemas *catalog.Schemas) *huma.Operatio
 	for _, name := range inPath {
 		op.Parameters = append(op.Parameters, parameter(input, name, "path"))
 	}
+	op.Parameters = append(op.Parameters, headers(command)...)
 	if command.Route.InQuery() {
 		for _, member := range catalog.Members(command.Input) {
 			if !slices.Contains(inPath, member.Name) {
@@ -64,11 +65,43 @@ func operation(command catalog.Command, schemas *catalog.Schemas) *huma.Operatio
 	} else {
 		op.RequestBody = requestBody(command, input, inPath)
 	}
-	op.Responses[strconv.Itoa(command.Route.Status)] = response("Success", humaSchema(schemas.Result(command.Result)))
+	success := response("Success", humaSchema(schemas.Result(command.Result)))
+	if command.Result.Implements(reflect.TypeFor[interface{ Entity() int64 }]()) {
+		success.Headers = map[string]*huma.Param{"ETag": {
+			Description: "the version of the automation, for If-Match", Schema: &huma.Schema{Type: huma.TypeString},
+		}}
+	}
+	op.Responses[strconv.Itoa(command.Route.Status)] = success
 	for status, codes := range errorStatuses(command) {
-		op.Responses[strconv.Itoa(status)] = response(strings.Join(codes, ", "), humaSchema(schemas.Result(reflect.TypeFor[ErrorEnvelope]())))
+		op.Responses[strconv.Itoa(status)] = response(meanings(codes), humaSchema(schemas.Result(reflect.TypeFor[ErrorEnvelope]())))
 	}
 	return op
+}
+
+// headers are the members of a command's input that a header may carry too.
+func headers(command catalog.Command) []*huma.Param {
+	var params []*huma.Param
+	add := func(member, name, description string) {
+		if _, found := catalog.MemberOf(command.Input, member); found {
+			params = append(params, &huma.Param{
+				Name: name, In: "header", Description: description, Schema: &huma.Schema{Type: huma.TypeString},
+			})
+		}
+	}
+	add(keyName, "Idempotency-Key", "the same as "+keyName)
+	add(versionName, "If-Match", "the same as "+versionName+", in quotes, as the ETag of an answer has it")
+	return params
+}
+
+// meanings explains the codes of one status.
+func meanings(codes []string) string {
+	var lines []string
+	for _, e := range catalog.CommandErrors() {
+		if slices.Contains(codes, e.Code) {
+			lines = append(lines, "`"+e.Code+"`: "+e.Meaning)
+		}
+	}
+	return strings.Join(lines, "\n\n")
 }
 
 // requestBody is the command's input without the members that the path carries.

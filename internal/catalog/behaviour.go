@@ -23,6 +23,16 @@ type AutomationResult struct {
 	Runs *[]automation.Run `json:"runs,omitempty"`
 	// Warnings are things that were accepted and may not mean what their author thinks.
 	Warnings []automation.Violation `json:"warnings,omitempty"`
+	Hinted
+}
+
+// Entity returns the version of what is returned, for faces that can name it beside the result.
+func (r AutomationResult) Entity() int64 { return r.Version }
+
+// RunResult is a run as the commands for one run return it.
+type RunResult struct {
+	automation.Run
+	Hinted
 }
 
 // ListResult is a page of automations.
@@ -122,25 +132,25 @@ func get(ctx context.Context, s *Service, p Principal, in GetInput) (AutomationR
 	return result, nil
 }
 
-func runNow(ctx context.Context, s *Service, p Principal, in RunNowInput) (automation.Run, error) {
+func runNow(ctx context.Context, s *Service, p Principal, in RunNowInput) (RunResult, error) {
 	request := in
 	request.IdempotencyKey, request.WaitMs = "", 0
 	key, err := idempotency("run-now", in.IdempotencyKey, request)
 	if err != nil {
-		return automation.Run{}, err
+		return RunResult{}, err
 	}
 	run, err := s.Ledger.Admit(ctx, automation.Admission{
 		OwnerID: p.OwnerID, AutomationID: in.AutomationID, Input: in.Input, Key: key,
 		Trigger: automation.Trigger{Kind: automation.TriggerManual},
 	})
 	if err != nil {
-		return automation.Run{}, err
+		return RunResult{}, err
 	}
 	s.Engine.Admitted(run.ID)
 	return s.await(ctx, p, run.ID, time.Duration(in.WaitMs)*time.Millisecond)
 }
 
-func showRun(ctx context.Context, s *Service, p Principal, in RunInput) (automation.Run, error) {
+func showRun(ctx context.Context, s *Service, p Principal, in RunInput) (RunResult, error) {
 	return s.await(ctx, p, in.RunID, time.Duration(in.WaitMs)*time.Millisecond)
 }
 
@@ -161,30 +171,31 @@ func runs(ctx context.Context, s *Service, p Principal, in RunsInput) (RunsResul
 	return RunsResult{Runs: page, NextCursor: next}, nil
 }
 
-func cancelRun(ctx context.Context, s *Service, p Principal, in CancelInput) (automation.Run, error) {
+func cancelRun(ctx context.Context, s *Service, p Principal, in CancelInput) (RunResult, error) {
 	cancelled, err := s.Ledger.RequestCancel(ctx, p.OwnerID, in.RunID, in.Reason, in.Force)
 	if err != nil {
-		return automation.Run{}, err
+		return RunResult{}, err
 	}
 	s.Engine.Cancelled(cancelled.Run, cancelled.Begun)
 	return s.await(ctx, p, in.RunID, 0)
 }
 
-func retryRun(ctx context.Context, s *Service, p Principal, in RetryInput) (automation.Run, error) {
+func retryRun(ctx context.Context, s *Service, p Principal, in RetryInput) (RunResult, error) {
 	request := in
 	request.IdempotencyKey = ""
 	key, err := idempotency("retry-run", in.IdempotencyKey, request)
 	if err != nil {
-		return automation.Run{}, err
+		return RunResult{}, err
 	}
 	run, err := s.Ledger.Retry(ctx, automation.Retry{
 		OwnerID: p.OwnerID, RunID: in.RunID, FromStep: orEmpty(in.FromStep), Key: key,
 	})
 	if err != nil {
-		return automation.Run{}, err
+		return RunResult{}, err
 	}
 	s.Engine.Admitted(run.ID)
-	return s.explain(ctx, run)
+	run, err = s.explain(ctx, run)
+	return RunResult{Run: run}, err
 }
 
 // CancelRunsResult says how many runs a cancel was recorded for.

@@ -128,6 +128,7 @@ type DeleteResult struct {
 	AutomationID   string `json:"automation_id"`
 	Deleted        bool   `json:"deleted"`
 	UnfinishedRuns int    `json:"unfinished_runs"`
+	Hinted
 }
 
 func remove(ctx context.Context, s *Service, p Principal, in DeleteInput) (DeleteResult, error) {

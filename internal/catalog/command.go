@@ -8,6 +8,7 @@ import (
 	"context"
 	"net/http"
 	"reflect"
+	"slices"
 
 	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/strictjson"
@@ -81,6 +82,9 @@ type Command struct {
 	// control for automations and runs, person for keys and machines of one's own, admin for what concerns
 	// others. A command without a scope is refused to all.
 	Scope automation.Scope
+	// Bundle is the member of the input that is a list of documents, which a face may take from several files; ""
+	// for a command whose input is one document.
+	Bundle string
 	// Errors are the codes that the command itself may answer with, beside those of every command.
 	Errors []automation.Code
 	// Input and Result are the types of what goes in and comes out.
@@ -94,6 +98,15 @@ type Command struct {
 var CommonErrors = []automation.Code{
 	automation.CodeValidationFailed, automation.CodeUnauthorized, automation.CodeForbidden,
 	automation.CodePayloadTooLarge, automation.CodeStoreUnavailable, automation.CodeInternal,
+}
+
+// Codes returns every code that the command may answer with, its own ones first.
+func (c Command) Codes() []string {
+	codes := make([]string, 0, len(c.Errors)+len(CommonErrors))
+	for _, code := range slices.Concat(c.Errors, CommonErrors) {
+		codes = append(codes, string(code))
+	}
+	return codes
 }
 
 // Check decodes an input by every rule that needs no ledger, and changes nothing. Its errors are

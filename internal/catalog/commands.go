@@ -10,7 +10,8 @@ import (
 func Commands() []Command {
 	return []Command{
 		createCommand, getCommand, listCommand, updateCommand, deleteCommand,
-		runNowCommand, runCommand, runsCommand, cancelRunCommand, cancelRunsCommand, retryRunCommand, machinesCommand,
+		runNowCommand, runCommand, runsCommand, cancelRunCommand, cancelRunsCommand, retryRunCommand,
+		applyCommand, exportCommand, machinesCommand,
 	}
 }
 
@@ -39,7 +40,7 @@ Do not put secrets into a plan: it is stored as it is and shown to whoever may r
 	Effect: EffectAdd,
 	Route:  Route{Method: http.MethodPost, Path: "/automations", Status: http.StatusCreated},
 	Errors: []automation.Code{automation.CodeMachineRevoked, automation.CodeIdempotencyConflict},
-}, decodeCreate, create)
+}, decodeCreate, hinted(create, afterDefinition))
 
 var getCommand = define(Command{
 	Name:    "get",
@@ -81,7 +82,7 @@ idempotency_conflict. Read the result with run.`,
 		automation.CodeNotFound, automation.CodeAutomationDisabled, automation.CodeNotExecutable,
 		automation.CodeUnsupportedPlanVersion, automation.CodeMachineRevoked, automation.CodeIdempotencyConflict,
 	},
-}, decodeInto[RunNowInput], runNow)
+}, decodeInto[RunNowInput], hinted(runNow, afterRun))
 
 var runCommand = define(Command{
 	Name:    "run",
@@ -94,7 +95,7 @@ has passed, whichever is first.`,
 	Effect:  EffectRead,
 	Route:   Route{Method: http.MethodGet, Path: "/runs/{run_id}", Status: http.StatusOK},
 	Errors:  []automation.Code{automation.CodeNotFound},
-}, decodeInto[RunInput], showRun)
+}, decodeInto[RunInput], hinted(showRun, afterRun))
 
 var runsCommand = define(Command{
 	Name:    "runs",
@@ -119,7 +120,7 @@ machine is told until it confirms. A second cancel changes nothing, but may add 
 	Effect:  EffectChange,
 	Route:   Route{Method: http.MethodPost, Path: "/runs/{run_id}/cancel", Status: http.StatusOK},
 	Errors:  []automation.Code{automation.CodeNotFound, automation.CodeAlreadyFinished},
-}, decodeInto[CancelInput], cancelRun)
+}, decodeInto[CancelInput], hinted(cancelRun, afterRun))
 
 var cancelRunsCommand = define(Command{
 	Name:    "cancel-runs",
@@ -156,7 +157,7 @@ idempotency_conflict. A run that has not ended is refused (not_finished).`,
 		automation.CodeNotFound, automation.CodeNotFinished, automation.CodeAutomationDisabled,
 		automation.CodeUnsupportedPlanVersion, automation.CodeMachineRevoked, automation.CodeIdempotencyConflict,
 	},
-}, decodeInto[RetryInput], retryRun)
+}, decodeInto[RetryInput], hinted(retryRun, afterRun))
 
 var updateCommand = define(Command{
 	Name:    "update",
@@ -172,7 +173,7 @@ To change a plan from a file, put automation_id beside workflow in it and give i
 	Effect:  EffectChange,
 	Route:   Route{Method: http.MethodPatch, Path: "/automations/{automation_id}", Status: http.StatusOK},
 	Errors:  []automation.Code{automation.CodeNotFound, automation.CodeVersionConflict, automation.CodeMachineRevoked},
-}, decodeUpdate, update)
+}, decodeUpdate, hinted(update, afterDefinition))
 
 var deleteCommand = define(Command{
 	Name:    "delete",
@@ -184,7 +185,7 @@ unless cancel_runs is true; unfinished_runs says how many there still are.`,
 	Effect:  EffectChange,
 	Route:   Route{Method: http.MethodDelete, Path: "/automations/{automation_id}", Status: http.StatusOK},
 	Errors:  []automation.Code{automation.CodeNotFound, automation.CodeVersionConflict},
-}, decodeInto[DeleteInput], remove)
+}, decodeInto[DeleteInput], hinted(remove, afterDelete))
 
 var machinesCommand = define(Command{
 	Name:    "machines",
@@ -196,3 +197,47 @@ seen within 30 seconds. When next_cursor is there, give it as cursor to get the 
 	Effect:  EffectRead,
 	Route:   Route{Method: http.MethodGet, Path: "/machines", Status: http.StatusOK},
 }, decodeInto[MachinesInput], machines)
+
+var applyCommand = define(Command{
+	Name:    "apply",
+	Summary: "Make automations what files say",
+	Scope:   automation.ScopeControl,
+	Effect:  EffectChange,
+	Contract: `Takes definitions in the format of create and makes the automations of their names what they say: one that is
+missing is created, one that differs is updated, one that is equal is left alone, with its version. Other
+automations are not touched; use delete for one that is no longer wanted. A repeat changes nothing.
+With dry_run nothing is changed; the result says what would be.
+
+A definition is the whole of it: what it leaves out gets the default, as with create. Only machineId keeps
+what is there. changes names the places that differ, such as workflow.compiled.steps[1].args[0].
+A name goes for exactly one automation: a name that is given twice, or that several automations have, is
+refused, with their ids. To rename, use update first.
+
+Everything is checked before the first change, all violations are reported together, and then nothing is
+changed. After that each automation is changed by itself; when one fails (somebody else changed it in between:
+version_conflict) those before it are done, and the same apply again goes on from there.
+
+On the command line --file names a file or a folder (its *.json, *.yaml and *.yml, in the order of their names),
+and --dry-run is dry_run. A file holds a definition, several as YAML documents with --- between, or what export
+printed. Keep the files in version control; what they must not hold is a secret.`,
+	Example: `{"automations":[{"name":"Hello","workflow":{"compiled":{"version":2,"steps":[` +
+		`{"id":"greet","kind":"command","command":"echo","args":["hello"]}]}}}],"dry_run":true}`,
+	Route:  Route{Method: http.MethodPost, Path: "/apply", Status: http.StatusOK},
+	Bundle: "automations",
+	Errors: []automation.Code{automation.CodeVersionConflict, automation.CodeNotFound, automation.CodeMachineRevoked},
+}, decodeApply, hinted(apply, afterApply))
+
+var exportCommand = define(Command{
+	Name:    "export",
+	Summary: "Write automations as definitions",
+	Scope:   automation.ScopeRead,
+	Effect:  EffectRead,
+	Contract: `Returns a page of automations, newest first, each as a definition in the format of create: what its author
+decided, without ids, versions and runs. apply accepts the result as it stands and changes nothing by it.
+When next_cursor is there, give it as cursor to get the next page.
+
+To move automations to another installation take machineId out, or put the id of a machine there into it.`,
+	Example: `{"query":"backup"}`,
+	Route:   Route{Method: http.MethodGet, Path: "/export", Status: http.StatusOK},
+	Errors:  []automation.Code{automation.CodeNotFound},
+}, decodeInto[ExportInput], export)

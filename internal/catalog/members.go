@@ -1,8 +1,10 @@
 package catalog
 
 import (
+	"encoding/json"
 	"reflect"
 	"strings"
+	"time"
 )
 
 // Member is one member of a command's input or result, for the faces that describe it.
@@ -45,4 +47,35 @@ func MemberOf(input reflect.Type, name string) (Member, bool) {
 		}
 	}
 	return Member{}, false
+}
+
+// TypeName says of what kind the values of the member are, for a person.
+func (m Member) TypeName() string { return typeName(m.Type) }
+
+func typeName(t reflect.Type) string {
+	switch t { // these are written as JSON of other kinds than their Go kind
+	case reflect.TypeFor[time.Time]():
+		return "time"
+	case reflect.TypeFor[json.RawMessage]():
+		return "any value"
+	}
+	switch t.Kind() { // every other kind is some JSON value
+	case reflect.Pointer:
+		return typeName(t.Elem())
+	case reflect.String:
+		return "string"
+	case reflect.Bool:
+		return "true or false"
+	case reflect.Int, reflect.Int64:
+		return "integer"
+	case reflect.Struct, reflect.Map:
+		if strings.HasPrefix(t.Name(), "Optional[") {
+			value, _ := t.FieldByName("Value")
+			return typeName(value.Type) + " or null"
+		}
+		return "object"
+	case reflect.Slice:
+		return "list"
+	}
+	return "value"
 }

@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/errandhq/errand/automation"
@@ -37,23 +38,26 @@ type Service struct {
 	Engine  Engine
 	Changes Changes
 	Now     func() time.Time
+
+	applying sync.Mutex
 }
 
 // pollEvery is how often a waiter looks at the ledger by itself, for changes that another server made.
 const pollEvery = time.Second
 
 // await returns the run with everything in it when it has ended or wait has passed, whichever is first.
-func (s *Service) await(ctx context.Context, p Principal, runID string, wait time.Duration) (automation.Run, error) {
+func (s *Service) await(ctx context.Context, p Principal, runID string, wait time.Duration) (RunResult, error) {
 	if wait > 0 {
 		if err := s.follow(ctx, p, runID, wait); err != nil {
-			return automation.Run{}, err
+			return RunResult{}, err
 		}
 	}
 	run, err := s.Ledger.Run(ctx, p.OwnerID, runID)
 	if err != nil {
-		return automation.Run{}, err
+		return RunResult{}, err
 	}
-	return s.explain(ctx, run)
+	run, err = s.explain(ctx, run)
+	return RunResult{Run: run}, err
 }
 
 // follow returns when the run has ended or wait has passed.

@@ -4,16 +4,11 @@
 package cli
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -23,7 +18,6 @@ import (
 	"github.com/errandhq/errand/internal/catalog"
 	"github.com/errandhq/errand/internal/client"
 	"github.com/errandhq/errand/internal/strictjson"
-	"github.com/errandhq/errand/internal/yamljson"
 )
 
 // Exit codes of the program.
@@ -33,9 +27,6 @@ const (
 	exitUsage       = 2 // usage or invalid input, before any call
 	exitUnavailable = 3 // no service or runtime
 )
-
-// maxInputBytes bounds what is read from a file or from standard input: more than any valid input.
-const maxInputBytes = 16 << 20
 
 // Worker are the options of `errand worker`.
 type Worker struct {
@@ -63,8 +54,8 @@ type Program struct {
 	// RunWorker runs the machine's worker until it is told to stop.
 	RunWorker func(ctx context.Context, dataDir string, options Worker) error
 
-	// pretty is set when answers and errors are to be indented.
-	pretty bool
+	// form is how answers and errors are printed.
+	form form
 }
 
 // flags are the options of every command of the catalog.
@@ -72,7 +63,14 @@ type flags struct {
 	Input  []string `xor:"input" sep:"none" help:"The input, a JSON object." placeholder:"JSON"`
 	File   []string `xor:"input" sep:"none" help:"A file that holds the input, JSON or YAML; - is standard input." placeholder:"PATH"`
 	Stdin  bool     `xor:"input" help:"Read the input, JSON or YAML, from standard input."`
-	Pretty bool     `help:"Indent the answer."`
+	Pretty bool     `xor:"form" help:"Indent the answer."`
+	Text   bool     `xor:"form" help:"Print plain text for people instead of JSON."`
+}
+
+// bundleFlags are the options of a command whose input may be several documents.
+type bundleFlags struct {
+	Common flags `embed:""`
+	DryRun bool  `name:"dry-run" help:"Only say what would change."`
 }
 
 // usageError is a mistake in the arguments.
@@ -88,7 +86,7 @@ func (p *Program) Main(ctx context.Context, args []string) int {
 	if len(args) == 1 && (args[0] == "--version" || args[0] == "-V") {
 		args = []string{"version"}
 	}
-	p.pretty = slices.Contains(args, "--pretty")
+	p.form = formOf(args)
 	if name, asked := helpAsked(args); asked {
 		return p.help(name)
 	}
@@ -101,12 +99,21 @@ func (p *Program) Main(ctx context.Context, args []string) int {
 	root := struct {
 		Worker  Worker   `cmd:"" help:"Run this machine's worker."`
 		Version struct{} `cmd:"" help:"Print the version."`
+
+		Completion struct {
+			Shell string `arg:"" help:"bash, zsh or fish."`
+		} `cmd:"" help:"Print a completion script for a shell."`
 	}{}
 	options := []kong.Option{kong.Name("errand"), kong.NoDefaultHelp(), kong.Exit(func(int) {})}
-	commandFlags := map[string]*flags{}
+	commandFlags := map[string]*bundleFlags{}
 	for _, command := range catalog.Commands() {
-		commandFlags[command.Name] = &flags{}
-		options = append(options, kong.DynamicCommand(command.Name, command.Summary, "", commandFlags[command.Name]))
+		given := &bundleFlags{}
+		commandFlags[command.Name] = given
+		var grammar any = &given.Common
+		if command.Bundle != "" {
+			grammar = given
+		}
+		options = append(options, kong.DynamicCommand(command.Name, command.Summary, "", grammar))
 	}
 	parser, err := kong.New(&root, options...)
 	if err != nil {
@@ -120,7 +127,9 @@ func (p *Program) Main(ctx context.Context, args []string) int {
 	case "worker":
 		return p.worker(ctx, root.Worker)
 	case "version":
-		return p.print(map[string]any{"result": map[string]string{"version": p.Version}})
+		return p.print(map[string]string{"version": p.Version})
+	case "completion <shell>":
+		return p.completion(root.Completion.Shell)
 	default:
 		return p.command(ctx, name, *commandFlags[name])
 	}
@@ -137,14 +146,11 @@ func usageHint(args []string) string {
 }
 
 // command runs one command of the catalog.
-func (p *Program) command(ctx context.Context, name string, f flags) int {
+func (p *Program) command(ctx context.Context, name string, f bundleFlags) int {
 	command, _ := catalog.Find(name)
-	input, err := p.input(f)
+	input, err := p.commandInput(command, f)
 	if err != nil {
 		return p.fail(err)
-	}
-	if err := command.Check(input); err != nil {
-		return p.fail(usageOf(err))
 	}
 	dataDir, err := p.DataDir()
 	if err != nil {
@@ -160,7 +166,7 @@ func (p *Program) command(ctx context.Context, name string, f flags) int {
 	if err != nil {
 		return p.fail(err)
 	}
-	return p.print(map[string]any{"result": result})
+	return p.print(result)
 }
 
 // invalidInput is an input that was refused before any call.
@@ -173,64 +179,6 @@ func usageOf(err error) error {
 		return invalidInput{refusal}
 	}
 	return err
-}
-
-// input reads the command's input from the one place that was named.
-func (p *Program) input(f flags) (json.RawMessage, error) {
-	if len(f.Input)+len(f.File) > 1 {
-		return nil, usageError{"the input is given more than once; give --input, --file or --stdin, one time"}
-	}
-	if len(f.Input) == 1 {
-		return json.RawMessage(f.Input[0]), nil
-	}
-	var content []byte
-	var err error
-	isYAML := false
-	switch {
-	case len(f.File) == 1 && f.File[0] != "-":
-		content, err = readFile(f.File[0])
-		extension := strings.ToLower(filepath.Ext(f.File[0]))
-		isYAML = extension == ".yaml" || extension == ".yml"
-	case f.Stdin || len(f.File) == 1:
-		content, err = readAll(p.Stdin, "standard input")
-	default:
-		return json.RawMessage("{}"), nil
-	}
-	if err != nil {
-		return nil, usageError{err.Error()}
-	}
-	if !isYAML && json.Valid(content) {
-		return content, nil
-	}
-	converted, err := yamljson.Convert(content)
-	looksLikeJSON := bytes.HasPrefix(bytes.TrimLeft(content, " \t\r\n"), []byte("{"))
-	switch {
-	case err != nil && looksLikeJSON && !isYAML:
-		return content, nil // the strict decoder says what is wrong with it, and where
-	case err != nil:
-		return nil, usageError{"the input is neither JSON nor YAML: " + err.Error()}
-	}
-	return converted, nil
-}
-
-func readFile(path string) ([]byte, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("the input could not be read: %w", err)
-	}
-	defer file.Close() // it was only read
-	return readAll(file, path)
-}
-
-func readAll(r io.Reader, name string) ([]byte, error) {
-	content, err := io.ReadAll(io.LimitReader(r, maxInputBytes+1))
-	if err != nil {
-		return nil, fmt.Errorf("the input could not be read from %s: %w", name, err)
-	}
-	if len(content) > maxInputBytes {
-		return nil, fmt.Errorf("the input in %s is larger than %d bytes", name, maxInputBytes)
-	}
-	return content, nil
 }
 
 func (p *Program) worker(ctx context.Context, options Worker) int {
@@ -250,25 +198,16 @@ func (p *Program) worker(ctx context.Context, options Worker) int {
 	return exitOK
 }
 
-// print writes the answer as one JSON line on standard output.
-func (p *Program) print(answer any) int {
-	line, err := strictjson.Marshal(answer)
+// print writes the answer on standard output: one JSON line, unless another form was asked for.
+func (p *Program) print(result any) int {
+	line, err := strictjson.Marshal(map[string]any{"result": result})
 	if err != nil {
 		return p.fail(fmt.Errorf("encoding the answer: %w", err))
 	}
-	if _, err := p.Stdout.Write(p.formatted(line)); err != nil {
+	if _, err := p.Stdout.Write(p.form.format(line)); err != nil {
 		return p.fail(fmt.Errorf("writing the answer: %w", err))
 	}
 	return exitOK
-}
-
-// formatted returns JSON as it is printed: one line, or indented when that was asked for.
-func (p *Program) formatted(line []byte) []byte {
-	var indented bytes.Buffer
-	if p.pretty && json.Indent(&indented, line, "", "  ") == nil {
-		line = indented.Bytes()
-	}
-	return append(line, '\n')
 }
 
 // failure is the body of an error line.
@@ -316,7 +255,7 @@ func (p *Program) fail(err error) int {
 	if encodeErr != nil {
 		line = []byte(`{"error":{"code":"internal","message":"the error could not be encoded"}}`)
 	}
-	_, _ = p.Stderr.Write(p.formatted(line)) // nowhere is left to say that standard error is gone
+	_, _ = p.Stderr.Write(p.form.format(line)) // nowhere is left to say that standard error is gone
 	return exit
 }
 
@@ -330,7 +269,7 @@ func helpAsked(args []string) (name string, asked bool) {
 		switch {
 		case arg == "--help" || arg == "-h" || arg == "help" && i == 0:
 			asked = true
-		case name == "" && (isCommand || arg == "worker"):
+		case name == "" && (isCommand || arg == "worker" || arg == "completion" || i == 1 && asked && isTopic(arg)):
 			name = arg
 		}
 	}

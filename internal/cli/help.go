@@ -2,8 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"reflect"
-	"slices"
 	"strings"
 
 	"github.com/errandhq/errand/internal/catalog"
@@ -11,36 +9,69 @@ import (
 
 const overview = `errand controls automations: named plans of steps that run on people's own machines.
 
-Usage: errand [automations] <command> [--input JSON | --file PATH | --stdin] [--pretty]
+Usage: errand [automations] <command> [--input JSON | --file PATH | --stdin] [--pretty | --text]
 
 Commands
 %s
 Other
-  worker      Run this machine's worker
-  version     Print the version
+%s
+errand <command> --help prints the whole contract of a command. errand help <topic> prints a page about
+%s
 
-errand <command> --help prints the whole contract of a command.
-
-Input is one JSON object, given at most once; without any it is {}. --file and --stdin also take YAML.
-The answer is one JSON line: {"result": …} on standard output, or {"error": {"code", "message", …}} on
-standard error. Exit codes: 0 done, 1 refused by the service, 2 usage or invalid input before any call,
-3 no service reached.
+Input is one JSON object, given at most once; without any it is {}. --file and --stdin also take YAML; --file - is
+standard input. The answer is one JSON line: {"result": …} on standard output, or {"error": {"code", "message", …}}
+on standard error. --pretty indents it. --text prints plain text for people; its form may change. hint in a result
+names a command that is often given next.
+Exit codes: 0 done, 1 refused by the service, 2 usage or invalid input before any call, 3 no service reached.
 
 The service is found in this order: ERRAND_MCP_URL with ERRAND_RUNTIME_TOKEN; ERRAND_API_URL with
-ERRAND_API_KEY; worker.json, then server.json, in the data directory (ERRAND_DATA_DIR).
+ERRAND_API_KEY; worker.json, then server.json, in the data directory (ERRAND_DATA_DIR). Nothing is found where
+errandd does not run: start it, it needs no setting.
 
-A first automation, run and read:
+From nothing to a run and back:
   errand create --input '%s'
-  errand run-now --input '{"automation_id":"<id>","wait_ms":10000}' --pretty
+  errand run-now --input '{"automation_id":"<id of the result>","wait_ms":10000}' --pretty
+  errand runs --input '{"status":"failed"}'
+  errand run --input '{"run_id":"<id of a run>"}' --pretty
+  errand update --file changed.yaml
+  errand delete --input '{"automation_id":"<id>"}'
 `
 
-// help prints the contract of a command, or the overview for any other name.
+// otherCommands are the commands of the command line that are no projection of the catalog.
+func otherCommands() []word {
+	return []word{
+		{"worker", "Run this machine's worker"},
+		{"completion", "Print a completion script for bash, zsh or fish"},
+		{"help", "Print this, the contract of a command, or a topic"},
+		{"version", "Print the version"},
+	}
+}
+
+func isTopic(name string) bool {
+	_, found := topic(name)
+	return found
+}
+
+func topic(name string) (catalog.Topic, bool) {
+	for _, t := range catalog.Topics() {
+		if t.Name == name {
+			return t, true
+		}
+	}
+	return catalog.Topic{}, false
+}
+
+// help prints the contract of a command or a topic, or the overview for any other name.
 func (p *Program) help(name string) int {
 	text := p.overview()
 	if command, found := catalog.Find(name); found {
 		text = contract(command)
+	} else if page, found := topic(name); found {
+		text = fmt.Sprintf("%s\n\n%s", page.Summary, page.Text)
 	} else if name == "worker" {
 		text = workerHelp
+	} else if name == "completion" {
+		text = completionHelp
 	}
 	if _, err := fmt.Fprint(p.Stdout, text); err != nil {
 		return p.fail(fmt.Errorf("writing the help: %w", err))
@@ -49,28 +80,49 @@ func (p *Program) help(name string) int {
 }
 
 func (p *Program) overview() string {
-	var lines strings.Builder
+	list := func(words []word) string {
+		var lines strings.Builder
+		for _, w := range words {
+			fmt.Fprintf(&lines, "  %-16s %s\n", w.name, w.meaning)
+		}
+		return lines.String()
+	}
+	var commands, topics []word
 	for _, command := range catalog.Commands() {
-		fmt.Fprintf(&lines, "  %-11s %s\n", command.Name, command.Summary)
+		commands = append(commands, word{command.Name, command.Summary})
+	}
+	for _, t := range catalog.Topics() {
+		topics = append(topics, word{t.Name, t.Summary})
 	}
 	example, _ := catalog.Find("create")
-	return fmt.Sprintf(overview, lines.String(), example.Example)
+	return fmt.Sprintf(overview, list(commands), list(otherCommands()), strings.TrimRight(list(topics), "\n"), example.Example)
 }
 
 // contract is everything about a command, for a reader with no other context.
 func contract(command catalog.Command) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "errand %s: %s\n\n%s\n\nInput\n", command.Name, command.Summary, command.Contract)
-	for _, line := range inputLines(command) {
-		b.WriteString(line)
+	options := "[--pretty | --text]"
+	if command.Bundle != "" {
+		options = "[--dry-run] " + options
 	}
-	codes := slices.Clone(command.Errors)
-	codes = append(codes, catalog.CommonErrors...)
-	texts := make([]string, 0, len(codes))
-	for _, code := range codes {
-		texts = append(texts, string(code))
+	fmt.Fprintf(&b, "errand %s: %s\n\nUsage: errand %s [--input JSON | --file PATH | --stdin] %s\n\n%s\n\nInput\n",
+		command.Name, command.Summary, command.Name, options, command.Contract)
+	for _, member := range catalog.Members(command.Input) {
+		required := ""
+		if member.Required {
+			required = " (required)"
+		}
+		fmt.Fprintf(&b, "  %-16s %s%s: %s\n", member.Name, member.TypeName(), required, member.Doc)
 	}
-	fmt.Fprintf(&b, "\nErrors\n  %s\n", strings.Join(texts, ", "))
+	fmt.Fprintf(&b, "\nResult\n")
+	for _, member := range catalog.Members(command.Result) {
+		about := ""
+		if member.Doc != "" {
+			about = ": " + member.Doc
+		}
+		fmt.Fprintf(&b, "  %-18s %s%s\n", member.Name, member.TypeName(), about)
+	}
+	fmt.Fprintf(&b, "\nErrors (errand help errors says what to do)\n  %s\n", strings.Join(command.Codes(), ", "))
 	fmt.Fprintf(&b, "\nExample\n  errand %s --input '%s'\n", command.Name, command.Example)
 	place := "body"
 	if command.Route.InQuery() {
@@ -80,42 +132,14 @@ func contract(command catalog.Command) string {
 	return b.String()
 }
 
-// inputLines describes the members of a command's input from its type.
-func inputLines(command catalog.Command) []string {
-	var lines []string
-	for _, member := range catalog.Members(command.Input) {
-		required := ""
-		if member.Required {
-			required = " (required)"
-		}
-		lines = append(lines, fmt.Sprintf("  %-16s %s%s: %s\n", member.Name, typeName(member.Type), required, member.Doc))
-	}
-	return lines
-}
+const completionHelp = `errand completion: Print a completion script for a shell
 
-func typeName(t reflect.Type) string {
-	switch t.Kind() { // every other kind is some JSON value
-	case reflect.Pointer:
-		return typeName(t.Elem())
-	case reflect.String:
-		return "string"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Int, reflect.Int64:
-		return "integer"
-	case reflect.Struct, reflect.Map:
-		if strings.HasPrefix(t.Name(), "Optional[") {
-			value, _ := t.FieldByName("Value")
-			return typeName(value.Type) + " or null"
-		}
-		return "object"
-	case reflect.Slice:
-		if t.Elem().Kind() != reflect.Uint8 {
-			return "list"
-		}
-	}
-	return "value"
-}
+Usage: errand completion bash | zsh | fish
+
+  bash   source <(errand completion bash), for example in ~/.bashrc
+  zsh    errand completion zsh > a file named _errand in a folder of $fpath
+  fish   errand completion fish > ~/.config/fish/completions/errand.fish
+`
 
 const workerHelp = `errand worker: Run this machine's worker
 

@@ -31,30 +31,52 @@ var jsonNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9
 
 // Convert returns the JSON of the one document that data holds. Its errors name the line.
 func Convert(data []byte) ([]byte, error) {
+	documents, err := convert(data, 1)
+	if err != nil {
+		return nil, err
+	}
+	return documents[0], nil
+}
+
+// ConvertAll returns the JSON of each document that data holds, at most limit; empty ones, as behind a last ---,
+// are left out. Together they obey the bounds of one. Its errors name the line.
+func ConvertAll(data []byte, limit int) ([][]byte, error) { return convert(data, limit) }
+
+func convert(data []byte, limit int) ([][]byte, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff")) // editors of some platforms write it
 	if err := checkBrackets(data); err != nil {
 		return nil, err
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
-	var document yaml.Node
-	if err := decoder.Decode(&document); err != nil {
-		if errors.Is(err, io.EOF) {
+	var documents [][]byte
+	for total := 0; ; {
+		var document yaml.Node
+		switch err := decoder.Decode(&document); {
+		case errors.Is(err, io.EOF) && len(documents) == 0:
 			return nil, ErrEmpty
+		case errors.Is(err, io.EOF):
+			return documents, nil
+		case err != nil:
+			return nil, fmt.Errorf("reading YAML: %w", err)
+		case limit > 1 && isEmpty(document):
+			continue
+		case len(documents) == limit && limit == 1:
+			return nil, fmt.Errorf("line %d begins a second document; give one", document.Line)
+		case len(documents) == limit:
+			return nil, fmt.Errorf("line %d begins a document too many; at most %d are possible", document.Line, limit)
 		}
-		return nil, fmt.Errorf("reading YAML: %w", err)
+		w := writer{before: total}
+		if err := w.write(&document, 0); err != nil {
+			return nil, err
+		}
+		total += w.out.Len()
+		documents = append(documents, w.out.Bytes())
 	}
-	var second yaml.Node
-	switch err := decoder.Decode(&second); {
-	case err == nil:
-		return nil, fmt.Errorf("line %d begins a second document; give one", second.Line)
-	case !errors.Is(err, io.EOF):
-		return nil, fmt.Errorf("reading YAML: %w", err)
-	}
-	w := writer{}
-	if err := w.write(&document, 0); err != nil {
-		return nil, err
-	}
-	return w.out.Bytes(), nil
+}
+
+// isEmpty reports whether a document holds nothing but comments.
+func isEmpty(document yaml.Node) bool {
+	return len(document.Content) == 1 && document.Content[0].Tag == "!!null" && document.Content[0].Value == ""
 }
 
 // checkBrackets refuses a run of opening brackets that no document needs. The parser's cost grows with the
@@ -75,13 +97,16 @@ func checkBrackets(data []byte) error {
 	return nil
 }
 
-type writer struct{ out bytes.Buffer }
+type writer struct {
+	out    bytes.Buffer
+	before int // bytes of earlier documents of the same data
+}
 
 func (w *writer) write(node *yaml.Node, depth int) error {
 	if depth > MaxDepth {
 		return fmt.Errorf("line %d is nested deeper than %d levels", node.Line, MaxDepth)
 	}
-	if w.out.Len() > MaxBytes {
+	if w.before+w.out.Len() > MaxBytes {
 		return fmt.Errorf("it stands for more than %d bytes", MaxBytes)
 	}
 	switch node.Kind {

@@ -1,6 +1,7 @@
 package yamljson_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -80,4 +81,28 @@ func FuzzConvert(f *testing.F) {
 			t.Errorf("%q became %q", data, got)
 		}
 	})
+}
+
+func TestConvertAll(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct{ data, want, fails string }{
+		"several":     {"a: 1\n---\n- x\n---\n~\n", `{"a":1} ["x"] null`, ""},
+		"empty ones":  {"---\n# nothing\n---\na: 1\n---\n", `{"a":1}`, ""},
+		"one":         {"a: 1", `{"a":1}`, ""},
+		"none":        {"# nothing\n", "", "empty"},
+		"too many":    {strings.Repeat("--- a\n", 5), "", "line 5"},
+		"a bad later": {"a: 1\n---\nb: [\n", "", "reading YAML"},
+		"aliases": {
+			strings.Repeat("---\na: &a ["+strings.Repeat("x,", 2000)+"]\nb: &b ["+strings.Repeat("*a,", 1000)+"]\n", 4), "", "more than",
+		},
+	}
+	for name, test := range tests {
+		documents, err := yamljson.ConvertAll([]byte(test.data), 4)
+		if got := string(bytes.Join(documents, []byte(" "))); test.fails == "" && (err != nil || got != test.want) {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+		if test.fails != "" && (err == nil || !strings.Contains(err.Error(), test.fails)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
 }
