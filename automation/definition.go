@@ -40,7 +40,7 @@ type Automation struct {
 	Enabled     bool     `json:"enabled"`
 	MachineID   string   `json:"machineId"`
 	Workflow    Workflow `json:"workflow"`
-	// Schedules and Webhooks are its triggers, in the order of their creation. Listings leave them out.
+	// Schedules and Webhooks are its triggers, in the order of their creation.
 	Schedules []Schedule `json:"-"`
 	Webhooks  []Webhook  `json:"-"`
 	CreatedAt time.Time  `json:"createdAt"`

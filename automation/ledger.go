@@ -61,16 +61,21 @@ type AutomationStore interface {
 	// Automation returns one automation of the owner, else not_found.
 	Automation(ctx context.Context, ownerID, id string) (Automation, error)
 	// UpdateAutomation applies a change to the definition, all or nothing, and raises the version when it
-	// changed something. expectedVersion 0 means any. change may be called more than once. Errors: not_found,
-	// version_conflict, validation_failed, machine_revoked, and those of change.
+	// changed something. expectedVersion 0 means any. change may be called more than once. Whatever is due of a
+	// schedule that it changes is settled first. Errors: not_found, version_conflict, validation_failed,
+	// machine_revoked, and those of change.
 	UpdateAutomation(
 		ctx context.Context, ownerID, id string, expectedVersion int64, change func(*Definition) error,
 	) (Automation, error)
 	// DeleteAutomation deletes the configuration; runs stay readable and go on. expectedVersion 0 means any.
-	// No run is admitted afterwards. Errors: not_found, version_conflict.
+	// What is due of its schedules is settled first; no run is admitted afterwards. Errors: not_found,
+	// version_conflict.
 	DeleteAutomation(ctx context.Context, ownerID, id string, expectedVersion int64) error
 	// ListAutomations returns a page without compiled plans, and the cursor of the next page or "".
 	ListAutomations(ctx context.Context, ownerID string, f AutomationFilter) ([]Automation, string, error)
+	// ScheduleDrops returns what an automation's schedules have dropped, recorded last first, at most limit
+	// ranges. An automation that the owner does not have has none.
+	ScheduleDrops(ctx context.Context, ownerID, automationID string, limit int) ([]ScheduleDrop, error)
 }
 
 // Admission is a request to admit one run.
@@ -92,8 +97,9 @@ type Cancellation struct {
 // RunStore keeps runs and their journals.
 type RunStore interface {
 	// Admit stores one pending run with its snapshot, in one transaction that checks everything that
-	// admission depends on. Errors: not_found, automation_disabled, not_executable,
-	// unsupported_plan_version, machine_revoked, idempotency_conflict.
+	// admission depends on. It is for manual triggers and webhooks; the instants of schedules are admitted by
+	// [ScheduleStore]. Errors: not_found, automation_disabled, not_executable, unsupported_plan_version,
+	// machine_revoked, idempotency_conflict.
 	Admit(ctx context.Context, a Admission) (Run, error)
 	// Retry stores one pending run that repeats a finished one; see [Run.Repeat]. It is an admission: the run's
 	// automation must exist and be enabled, and the run's machine, whichever the automation targets now, must not be
@@ -138,7 +144,8 @@ type Startable struct {
 
 // EngineStore is the part of the ledger that starting and ending workflows needs. It is not bound to an owner.
 type EngineStore interface {
-	// StartableRuns returns unfinished runs whose workflow is not known to be in the engine, oldest first.
+	// StartableRuns returns unfinished runs whose workflow is not known to be in the engine, oldest first, without
+	// those that wait for an earlier run of their schedule.
 	// A run that belongs to another engine has had its generation raised, so that calls of its earlier
 	// workflow are superseded.
 	StartableRuns(ctx context.Context, engineID string, limit int) ([]Startable, error)
@@ -208,6 +215,7 @@ type Ledger interface {
 	AutomationStore
 	RunStore
 	EngineStore
+	ScheduleStore
 	StepLedger
 	MachineStore
 	// Installation returns the identity of this installation.

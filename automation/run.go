@@ -126,6 +126,8 @@ type Run struct {
 	FinishedAt        *time.Time      `json:"finishedAt,omitempty"`
 	WorkflowID        string          `json:"workflowId"`
 
+	// WaitsFor is the run of the same schedule whose end this one awaits before it starts; empty when it may start.
+	WaitsFor string `json:"-"`
 	// EngineID names the Temporal cluster and namespace that holds the run's workflow; empty before its start.
 	EngineID string `json:"-"`
 	// Generation numbers the workflows of the run; a call that carries an older one is superseded.

@@ -21,6 +21,8 @@ type ScheduleDefinition struct {
 	Policy  schedule.Policy
 	Input   json.RawMessage // the input of its runs; nil means null
 	Enabled bool
+	// Resume asks a change to let the schedule fire again if an operator has paused it. It is never stored.
+	Resume bool `json:"-"`
 }
 
 // Schedule is a stored schedule with what the control plane knows about it.
@@ -30,9 +32,12 @@ type Schedule struct {
 	Status       schedule.Status
 	StatusReason string
 	Occurrences  int64
-	NextRunAt    *time.Time // the instant that fires next, nil when there is none or the schedule does not fire
+	NextRunAt    *time.Time // the instant that is settled next, nil when there is none or the schedule does not fire
 	LastRunAt    *time.Time // the instant of the run that was admitted last
 }
+
+// MaxScheduleDrops is how many ranges of drops the ledger keeps of one schedule: the newest.
+const MaxScheduleDrops = 1_000
 
 // ScheduleDrop is a range of firings that were not admitted.
 type ScheduleDrop struct {
@@ -46,7 +51,8 @@ type ScheduleDrop struct {
 
 // ScheduleDecision is what one call of DecideSchedule has done.
 type ScheduleDecision struct {
-	// Admitted are the runs that were admitted and may start now.
+	// Admitted are the runs that were admitted and may start now. Those that wait for an earlier run are not among
+	// them.
 	Admitted []string
 	// Cancelled are the runs whose cancel was recorded.
 	Cancelled []Cancellation

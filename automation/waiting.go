@@ -26,6 +26,12 @@ func (r *Run) Waiting(machine MachineLoad, engineUp bool, now time.Time) *Waitin
 		return nil
 	}
 	since := r.idleSince()
+	if r.WaitsFor != "" {
+		return &Waiting{
+			Reason: WaitPreviousRun, Since: since,
+			Detail: fmt.Sprintf("run %s of the same schedule has not ended", r.WaitsFor),
+		}
+	}
 	if step := r.retrying(); step != nil && step.RetryAt.After(now) {
 		return &Waiting{
 			Reason: WaitRetry, Since: since,

@@ -184,6 +184,7 @@ func (a *App) openLedger(ctx context.Context) error {
 	ledger, err := store.Open(ctx, store.Options{
 		URL: location, Now: a.now, NewID: a.newID, Logger: a.logger,
 		OnRunChange: func(runID, _ string) { a.changes.Notify(runID) },
+		OnRunReady:  a.runReady,
 	})
 	if err != nil {
 		return err
@@ -198,6 +199,13 @@ func (a *App) openLedger(ctx context.Context) error {
 			"an earlier database are not in it")
 	}
 	return nil
+}
+
+// runReady starts a run that the ledger has let go. Before the starter is there, its first look finds the run.
+func (a *App) runReady(runID string) {
+	if a.starter != nil {
+		a.starter.Admitted(runID)
+	}
 }
 
 func (a *App) startTemporal(ctx context.Context) error {

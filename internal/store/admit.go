@@ -12,9 +12,8 @@ import (
 	"github.com/errandhq/errand/automation"
 )
 
-// Admit implements [automation.RunStore]. A repeated key, and the instant of a schedule or the delivery of a
-// webhook that has been admitted before, answer with the run that the first request admitted, whatever became of
-// the automation since.
+// Admit implements [automation.RunStore]. A repeated key, and the delivery of a webhook that has been admitted before,
+// answer with the run that the first request admitted, whatever became of the automation since.
 func (s *Store) Admit(ctx context.Context, a automation.Admission) (automation.Run, error) {
 	owner, ok := canonicalID(a.OwnerID)
 	if !ok {
@@ -52,10 +51,7 @@ func checkAdmission(a automation.Admission) error {
 	switch a.Trigger.Kind {
 	case automation.TriggerManual:
 	case automation.TriggerSchedule:
-		wrong.name("trigger.id", a.Trigger.ID, maxKeyBytes)
-		if a.Trigger.ScheduledAt == nil {
-			wrong.add("trigger.scheduledAt", "is required")
-		}
+		wrong.add("trigger.kind", "is schedule, whose instants are admitted when the schedule is decided")
 	case automation.TriggerWebhook:
 		wrong.name("trigger.id", a.Trigger.ID, maxKeyBytes)
 		wrong.text("trigger.deliveryId", a.Trigger.DeliveryID, maxKeyBytes)
@@ -76,12 +72,19 @@ func (s *Store) admit(ctx context.Context, tx querier, a automation.Admission) (
 	if earlier, err = triggered(ctx, tx, a); err != nil || earlier != "" {
 		return nil, earlier, err
 	}
-	target, err := s.admissible(ctx, tx, a)
+	id, ok := canonicalID(a.AutomationID)
+	if !ok {
+		return nil, "", notFound("automation", a.AutomationID)
+	}
+	to, err := s.targetOf(ctx, tx, id, a.OwnerID)
 	if err != nil {
 		return nil, "", err
 	}
-	run := s.newRun(a, target, now)
-	if err := insertRun(ctx, tx, run); err != nil {
+	if err := to.refusal(); err != nil {
+		return nil, "", err
+	}
+	run := s.newRun(a, to.Automation, now)
+	if err := insertRun(ctx, tx, run, place{}); err != nil {
 		return nil, "", err
 	}
 	if err := claimKey(ctx, tx, a.OwnerID, a.Key, run.ID, run.ID, now); err != nil {
@@ -90,57 +93,67 @@ func (s *Store) admit(ctx context.Context, tx querier, a automation.Admission) (
 	return run, "", nil
 }
 
-// triggered returns the run that the instant of a schedule or the delivery of a webhook has admitted, or "".
+// triggered returns the run that the delivery of a webhook has admitted, or "".
 func triggered(ctx context.Context, tx querier, a automation.Admission) (string, error) {
-	var q statement
-	q.add(`SELECT id FROM runs WHERE owner_id = ? AND trigger_id = ?`, a.OwnerID, a.Trigger.ID)
-	switch {
-	case a.Trigger.Kind == automation.TriggerSchedule:
-		q.add(` AND scheduled_at = ? AND trigger_kind = 'schedule'`, atOptional(a.Trigger.ScheduledAt))
-	case a.Trigger.Kind == automation.TriggerWebhook && a.Trigger.DeliveryID != "":
-		q.add(` AND delivery_id = ? AND trigger_kind = 'webhook'`, a.Trigger.DeliveryID)
-	default:
+	if a.Trigger.Kind != automation.TriggerWebhook || a.Trigger.DeliveryID == "" {
 		return "", nil
 	}
 	var id string
-	if _, err := exists(tx.QueryRowContext(ctx, q.text.String(), q.args...).Scan(&id)); err != nil {
+	if _, err := exists(tx.QueryRowContext(ctx, `SELECT id FROM runs
+		WHERE owner_id = $1 AND trigger_id = $2 AND delivery_id = $3 AND trigger_kind = 'webhook'`,
+		a.OwnerID, a.Trigger.ID, a.Trigger.DeliveryID).Scan(&id)); err != nil {
 		return "", fmt.Errorf("looking for an earlier admission: %w", err)
 	}
 	return id, nil
 }
 
-// admissible returns the automation of an admission, with its plan, after all checks. It and its machine stay as
-// they are until the commit.
-func (s *Store) admissible(ctx context.Context, tx querier, a automation.Admission) (automation.Automation, error) {
-	id, ok := canonicalID(a.AutomationID)
-	if !ok {
-		return automation.Automation{}, notFound("automation", a.AutomationID)
+// target is an automation that runs are admitted to, with its plan, and the state of its machine.
+type target struct {
+	automation.Automation
+	machine automation.MachineState
+}
+
+// refusal says why no run can be admitted, or nil: automation_disabled, not_executable, unsupported_plan_version,
+// machine_revoked. It is the same for every kind of trigger.
+func (t target) refusal() error {
+	if !t.Enabled {
+		return automation.Errorf(automation.CodeAutomationDisabled,
+			"automation %s is disabled; enable it first", quoted(t.Name))
 	}
+	definition := automation.Definition{Workflow: t.Workflow}
+	if err := definition.Executable(); err != nil {
+		return err
+	}
+	if t.machine != automation.MachineActive {
+		return machineRevoked(t.MachineID)
+	}
+	return nil
+}
+
+// targetOf reads the automation of an admission, whoever owns it when ownerID is empty. It and its machine stay as
+// they are until the commit.
+func (s *Store) targetOf(ctx context.Context, tx querier, id, ownerID string) (target, error) {
+	var q statement
+	q.add(`SELECT `+automationColumns+`, a.plan, m.state FROM automations a JOIN machines m ON m.id = a.machine_id
+		WHERE a.deleted_at IS NULL AND a.id = ?`, id)
+	if ownerID != "" {
+		q.add(` AND a.owner_id = ?`, ownerID)
+	}
+	q.add(s.dialect.keep)
 	var plan sql.NullString
-	var machine automation.MachineState
-	target, err := scanAutomation(tx.QueryRowContext(ctx, `SELECT `+automationColumns+`, a.plan, m.state
-		FROM automations a JOIN machines m ON m.id = a.machine_id
-		WHERE a.id = $1 AND a.owner_id = $2 AND a.deleted_at IS NULL`+s.dialect.keep, id, a.OwnerID), &plan, &machine)
+	var t target
+	var err error
+	t.Automation, err = scanAutomation(tx.QueryRowContext(ctx, q.text.String(), q.args...), &plan, &t.machine)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):
-		return automation.Automation{}, notFound("automation", a.AutomationID)
+		return target{}, notFound("automation", id)
 	case err != nil:
-		return automation.Automation{}, fmt.Errorf("reading the automation of an admission: %w", err)
-	case !target.Enabled:
-		return automation.Automation{}, automation.Errorf(automation.CodeAutomationDisabled,
-			"automation %s is disabled; enable it first", quoted(target.Name))
+		return target{}, fmt.Errorf("reading the automation of an admission: %w", err)
 	}
-	if target.Workflow.Compiled, err = decodePlan(plan); err != nil {
-		return automation.Automation{}, fmt.Errorf("decoding the plan of automation %s: %w", id, err)
+	if t.Workflow.Compiled, err = decodePlan(plan); err != nil {
+		return target{}, fmt.Errorf("decoding the plan of automation %s: %w", id, err)
 	}
-	definition := automation.Definition{Workflow: target.Workflow}
-	if err := definition.Executable(); err != nil {
-		return automation.Automation{}, err
-	}
-	if machine != automation.MachineActive {
-		return automation.Automation{}, machineRevoked(target.MachineID)
-	}
-	return target, nil
+	return t, nil
 }
 
 // newRun makes the pending run of an admission, with its snapshot and its journal.
@@ -169,17 +182,17 @@ func (s *Store) newRun(a automation.Admission, target automation.Automation, now
 }
 
 // insertRun stores a new run. It loses the race to a run of the same instant or delivery.
-func insertRun(ctx context.Context, tx querier, run *automation.Run) error {
+func insertRun(ctx context.Context, tx querier, run *automation.Run, p place) error {
 	first, err := affected(tx.ExecContext(ctx, `INSERT INTO runs (id, owner_id, automation_id, automation_name,
 			automation_version, machine_id, trigger_kind, trigger_id, scheduled_at, delivery_id, status, cancel_reason,
 			engine_id, generation, revision, executing, open_ends, error_code, error_message, error_step_id,
-			error_details, created_at, retry_of)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, '', '', $12, $13, 0, 0, '', '', '', '', $14, $15)
+			error_details, created_at, retry_of, occurrence, held)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, '', '', $12, $13, 0, 0, '', '', '', '', $14, $15, $16, $17)
 		ON CONFLICT DO NOTHING`,
 		run.ID, run.OwnerID, run.AutomationID, run.AutomationName, run.AutomationVersion, run.MachineID,
 		string(run.Trigger.Kind), optional(run.Trigger.ID), atOptional(run.Trigger.ScheduledAt),
 		optional(run.Trigger.DeliveryID), string(run.Status), run.Generation, run.Revision, at(run.CreatedAt),
-		optional(run.RetryOf)))
+		optional(run.RetryOf), optionalNumber(p.occurrence), p.held))
 	if err != nil {
 		return fmt.Errorf("storing a run: %w", err)
 	}

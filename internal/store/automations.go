@@ -21,6 +21,7 @@ func (s *Store) CreateAutomation(
 	if !ok {
 		return automation.Automation{}, notFound("owner", ownerID)
 	}
+	d = withInputs(d)
 	if err := checkDefinition(d, key); err != nil {
 		return automation.Automation{}, err
 	}
@@ -45,6 +46,9 @@ func (s *Store) CreateAutomation(
 					enabled, machine_id, script, plan, created_at, updated_at) VALUES ($1, $2, 1, $3, $4, $5, $6, $7, $8, $9, $10, $10)`,
 				id, owner, d.Name, fold(d.Name), d.Description, d.Enabled, machineID, d.Workflow.Script, plan, at(now)); err != nil {
 				return fmt.Errorf("storing an automation: %w", err)
+			}
+			if err := s.addNewSchedules(ctx, tx, id, d, now); err != nil {
+				return err
 			}
 			return claimKey(ctx, tx, owner, key, id, "", now)
 		})
@@ -80,6 +84,7 @@ func checkDefinition(d automation.Definition, key automation.Idempotency) error 
 			wrong.text(fmt.Sprintf("workflow.compiled.steps[%d].kind", i), string(step.Kind), maxKeyBytes)
 		}
 	}
+	wrong.checkSchedules(d.Schedules)
 	wrong.checkKey(key)
 	return wrong.err()
 }
@@ -132,6 +137,40 @@ func scanAutomation(row scanner, more ...any) (automation.Automation, error) {
 
 // Automation implements [automation.AutomationStore].
 func (s *Store) Automation(ctx context.Context, ownerID, id string) (automation.Automation, error) {
+	var a automation.Automation
+	err := retry(ctx, func() (err error) {
+		if a, err = s.automation(ctx, ownerID, id); err != nil {
+			return err
+		}
+		return s.addTriggers(ctx, &a)
+	})
+	if err != nil {
+		return automation.Automation{}, err
+	}
+	return a, nil
+}
+
+// addTriggers reads the triggers of an automation. It loses the race to a change that came after a was read.
+func (s *Store) addTriggers(ctx context.Context, a *automation.Automation) error {
+	schedules, err := schedulesOf(ctx, s.read, a.ID)
+	if err != nil {
+		return err
+	}
+	for i := range schedules {
+		a.Schedules = append(a.Schedules, schedules[i].public())
+	}
+	var version int64
+	if err := s.read.QueryRowContext(ctx, `SELECT version FROM automations WHERE id = $1`, a.ID).Scan(&version); err != nil {
+		return fmt.Errorf("reading automation %s again: %w", a.ID, err)
+	}
+	if version != a.Version {
+		return errLostRace
+	}
+	return nil
+}
+
+// automation reads an automation without its triggers.
+func (s *Store) automation(ctx context.Context, ownerID, id string) (automation.Automation, error) {
 	var q statement
 	q.add(`SELECT ` + automationColumns + `, a.plan FROM automations a WHERE a.deleted_at IS NULL AND a.id = `)
 	known := q.addID(id)
@@ -145,10 +184,10 @@ func (s *Store) Automation(ctx context.Context, ownerID, id string) (automation.
 	case errors.Is(err, sql.ErrNoRows):
 		return automation.Automation{}, notFound("automation", id)
 	case err != nil:
-		return automation.Automation{}, translate(fmt.Errorf("reading automation %s: %w", id, err))
+		return automation.Automation{}, fmt.Errorf("reading automation %s: %w", id, err)
 	}
 	if a.Workflow.Compiled, err = decodePlan(plan); err != nil {
-		return automation.Automation{}, translate(fmt.Errorf("decoding the plan of automation %s: %w", id, err))
+		return automation.Automation{}, fmt.Errorf("decoding the plan of automation %s: %w", id, err)
 	}
 	return a, nil
 }
@@ -205,6 +244,9 @@ func (s *Store) ListAutomations(
 	found, next := page(found, size, listAutomations, func(a automation.Automation) position {
 		return position{createdAt: at(a.CreatedAt), id: a.ID}
 	})
+	if err := s.addSchedules(ctx, found); err != nil {
+		return nil, "", translate(err)
+	}
 	return found, next, nil
 }
 

@@ -3,9 +3,12 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
+	"time"
 
 	"github.com/errandhq/errand/automation"
 )
@@ -14,26 +17,34 @@ import (
 func (s *Store) UpdateAutomation(
 	ctx context.Context, ownerID, id string, expectedVersion int64, change func(*automation.Definition) error,
 ) (automation.Automation, error) {
+	var done settlement
 	err := retry(ctx, func() error {
 		return s.write(ctx, durable, func(ctx context.Context, tx querier) error {
+			done = settlement{}
 			current, err := s.ownAutomation(ctx, tx, ownerID, id, expectedVersion)
 			if err != nil {
 				return err
 			}
-			before := definitionOf(current)
-			after := definitionOf(current)
+			// Nobody else changes definitions of schedules meanwhile: whoever does owns the automation.
+			schedules, err := schedulesOf(ctx, tx, current.ID)
+			if err != nil {
+				return err
+			}
+			before, after := definitionOf(current, schedules), definitionOf(current, schedules)
 			if err := change(&after); err != nil {
 				return err
 			}
+			after = withInputs(after)
 			if reflect.DeepEqual(before, after) {
 				return nil
 			}
-			return s.replaceDefinition(ctx, tx, current, after)
+			return s.replaceDefinition(ctx, tx, current, schedules, after, &done)
 		})
 	})
 	if err != nil {
 		return automation.Automation{}, err
 	}
+	s.tell(done)
 	return s.Automation(ctx, ownerID, id)
 }
 
@@ -65,31 +76,89 @@ func (s *Store) ownAutomation(
 	return current, nil
 }
 
-func definitionOf(a automation.Automation) automation.Definition {
-	return automation.Definition{
+func definitionOf(a automation.Automation, schedules []scheduleRow) automation.Definition {
+	d := automation.Definition{
 		Name: a.Name, Description: a.Description, Enabled: a.Enabled, MachineID: a.MachineID, Workflow: a.Workflow,
 	}
+	for i := range schedules {
+		d.Schedules = append(d.Schedules, schedules[i].ScheduleDefinition)
+	}
+	return d
 }
 
-// replaceDefinition stores a changed definition as the next version.
-func (s *Store) replaceDefinition(ctx context.Context, tx querier, current automation.Automation, d automation.Definition) error {
+// withInputs spells out the inputs of schedules that have none.
+func withInputs(d automation.Definition) automation.Definition {
+	d.Schedules = slices.Clone(d.Schedules)
+	for i := range d.Schedules {
+		if len(d.Schedules[i].Input) == 0 {
+			d.Schedules[i].Input = json.RawMessage("null")
+		}
+	}
+	return d
+}
+
+// replaceDefinition stores a changed definition as the next version. A change that only resumes schedules leaves the
+// version.
+func (s *Store) replaceDefinition(
+	ctx context.Context, tx querier, current automation.Automation, schedules []scheduleRow, d automation.Definition, done *settlement,
+) error {
 	if err := checkDefinition(d, automation.Idempotency{}); err != nil {
 		return err
 	}
-	machineID := current.MachineID
-	if d.MachineID != machineID {
-		var err error
-		if machineID, err = s.machineForNew(ctx, tx, current.OwnerID, d.MachineID); err != nil {
+	before, err := s.ownTarget(ctx, tx, current)
+	if err != nil {
+		return err
+	}
+	after := before
+	after.Name, after.Enabled, after.Workflow = d.Name, d.Enabled, d.Workflow
+	if d.MachineID != current.MachineID {
+		if after.MachineID, err = s.machineForNew(ctx, tx, current.OwnerID, d.MachineID); err != nil {
+			return err
+		}
+		after.machine = automation.MachineActive
+	}
+	if !reflect.DeepEqual(definitionOf(current, schedules), withoutResume(d)) {
+		after.Version++
+	}
+	edit := scheduleEdit{store: s, before: before, after: after, rows: schedules, now: s.now(), done: done}
+	if err := edit.settle(ctx, tx, d.Schedules); err != nil {
+		return err
+	}
+	if after.Version > before.Version {
+		if err := updateDefinition(ctx, tx, after, d, edit.now); err != nil {
 			return err
 		}
 	}
+	return edit.apply(ctx, tx)
+}
+
+func withoutResume(d automation.Definition) automation.Definition {
+	d.Schedules = slices.Clone(d.Schedules)
+	for i := range d.Schedules {
+		d.Schedules[i].Resume = false
+	}
+	return d
+}
+
+// ownTarget returns an automation that is about to be changed as a target of admissions.
+func (s *Store) ownTarget(ctx context.Context, tx querier, current automation.Automation) (target, error) {
+	t := target{Automation: current}
+	if err := tx.QueryRowContext(ctx, `SELECT state FROM machines WHERE id = $1`+s.dialect.keep, current.MachineID).
+		Scan(&t.machine); err != nil {
+		return target{}, fmt.Errorf("reading the machine of automation %s: %w", current.ID, err)
+	}
+	return t, nil
+}
+
+func updateDefinition(ctx context.Context, tx querier, after target, d automation.Definition, now time.Time) error {
 	plan, err := encodePlan(d.Workflow.Compiled)
 	if err != nil {
 		return err
 	}
-	if _, err := tx.ExecContext(ctx, `UPDATE automations SET version = version + 1, name = $2, name_folded = $3, description = $4,
-			enabled = $5, machine_id = $6, script = $7, plan = $8, updated_at = $9 WHERE id = $1`,
-		current.ID, d.Name, fold(d.Name), d.Description, d.Enabled, machineID, d.Workflow.Script, plan, at(s.now())); err != nil {
+	if _, err := tx.ExecContext(ctx, `UPDATE automations SET version = $2, name = $3, name_folded = $4, description = $5,
+			enabled = $6, machine_id = $7, script = $8, plan = $9, updated_at = $10 WHERE id = $1`,
+		after.ID, after.Version, d.Name, fold(d.Name), d.Description, d.Enabled, after.MachineID, d.Workflow.Script, plan,
+		at(now)); err != nil {
 		return fmt.Errorf("storing a changed automation: %w", err)
 	}
 	return nil
@@ -97,10 +166,15 @@ func (s *Store) replaceDefinition(ctx context.Context, tx querier, current autom
 
 // DeleteAutomation implements [automation.AutomationStore].
 func (s *Store) DeleteAutomation(ctx context.Context, ownerID, id string, expectedVersion int64) error {
-	return retry(ctx, func() error {
+	var done settlement
+	err := retry(ctx, func() error {
 		return s.write(ctx, durable, func(ctx context.Context, tx querier) error {
+			done = settlement{}
 			current, err := s.ownAutomation(ctx, tx, ownerID, id, expectedVersion)
 			if err != nil {
+				return err
+			}
+			if err := s.removeSchedules(ctx, tx, current, &done); err != nil {
 				return err
 			}
 			if _, err := tx.ExecContext(ctx, `UPDATE automations SET deleted_at = $2 WHERE id = $1`, current.ID, at(s.now())); err != nil {
@@ -109,6 +183,10 @@ func (s *Store) DeleteAutomation(ctx context.Context, ownerID, id string, expect
 			return nil
 		})
 	})
+	if err == nil {
+		s.tell(done)
+	}
+	return err
 }
 
 // UnfinishedRuns implements [automation.RunStore].

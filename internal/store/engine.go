@@ -82,10 +82,10 @@ func checkEngine(engineID string) error {
 	return wrong.err()
 }
 
-// findStartable reads the unfinished runs of a condition.
+// findStartable reads the unfinished runs of a condition that wait for no earlier one.
 func (s *Store) findStartable(ctx context.Context, condition *statement) ([]startable, error) {
 	rows, err := s.read.QueryContext(ctx, `SELECT r.id, r.automation_id, r.automation_name, r.machine_id, r.trigger_kind,
-		r.generation, r.engine_id, r.created_at FROM runs r WHERE r.finished_at IS NULL`+condition.text.String(), condition.args...)
+		r.generation, r.engine_id, r.created_at FROM runs r WHERE r.finished_at IS NULL AND NOT r.held`+condition.text.String(), condition.args...)
 	found, err := collect(rows, err, func(row scanner) (startable, error) {
 		var r startable
 		err := row.Scan(&r.RunID, &r.AutomationID, &r.AutomationName, &r.MachineID, &r.Trigger,

@@ -65,7 +65,7 @@ func (s *Store) repeat(
 		Workflow: automation.Workflow{Compiled: &executes.plan},
 	}, s.now())
 	run.RetryOf, run.Steps = of.ID, steps
-	if err := insertRun(ctx, tx, run); err != nil {
+	if err := insertRun(ctx, tx, run, place{}); err != nil {
 		return "", err
 	}
 	if _, err := tx.ExecContext(ctx, `UPDATE steps SET output = (

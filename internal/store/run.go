@@ -90,7 +90,10 @@ func rowOfStep(s *automation.StepRecord) stepRow {
 const runColumns = `r.id, r.owner_id, r.automation_id, r.automation_name, r.automation_version, r.machine_id,
 	r.trigger_kind, r.trigger_id, r.scheduled_at, r.delivery_id, r.retry_of, r.status, r.cancel_requested_at,
 	r.cancel_reason, r.engine_id, r.generation, r.revision, r.error_code, r.error_message, r.error_step_id,
-	r.error_details, r.created_at, r.started_at, r.finished_at`
+	r.error_details, r.created_at, r.started_at, r.finished_at,
+	CASE WHEN r.held AND r.finished_at IS NULL THEN (SELECT e.id FROM runs e
+		WHERE e.trigger_id = r.trigger_id AND e.trigger_kind = 'schedule' AND e.finished_at IS NULL
+			AND e.occurrence < r.occurrence ORDER BY e.occurrence DESC LIMIT 1) END`
 
 const stepColumns = `s.id, s.kind, s.status, s.attempt, s.begin_id, s.started_at, s.finished_at, s.retry_at,
 	s.first_transient_at, s.error_code, s.error_message, s.carried_from, s.unconfirmed`
@@ -99,6 +102,7 @@ const stepColumns = `s.id, s.kind, s.status, s.attempt, s.begin_id, s.started_at
 type runScan struct {
 	run                                     automation.Run
 	triggerID, deliveryID, retryOf          sql.NullString
+	waitsFor                                sql.NullString
 	errorCode, errorMessage, errorStepID    string
 	errorDetails                            string
 	scheduledAt, cancelRequestedAt, created instant
@@ -111,7 +115,7 @@ func (s *runScan) columns() []any {
 		&r.ID, &r.OwnerID, &r.AutomationID, &r.AutomationName, &r.AutomationVersion, &r.MachineID,
 		&r.Trigger.Kind, &s.triggerID, &s.scheduledAt, &s.deliveryID, &s.retryOf, &r.Status, &s.cancelRequestedAt,
 		&r.CancelReason, &r.EngineID, &r.Generation, &r.Revision, &s.errorCode, &s.errorMessage, &s.errorStepID,
-		&s.errorDetails, &s.created, &s.started, &s.finished,
+		&s.errorDetails, &s.created, &s.started, &s.finished, &s.waitsFor,
 	}
 }
 
@@ -120,6 +124,7 @@ func (s *runScan) finish(installationID string) (automation.Run, error) {
 	r := s.run
 	r.Trigger.ID, r.Trigger.DeliveryID, r.RetryOf = s.triggerID.String, s.deliveryID.String, s.retryOf.String
 	r.Trigger.ScheduledAt = s.scheduledAt.optional()
+	r.WaitsFor = s.waitsFor.String
 	r.CancelRequestedAt = s.cancelRequestedAt.optional()
 	r.CreatedAt, r.StartedAt, r.FinishedAt = s.created.time(), s.started.optional(), s.finished.optional()
 	r.WorkflowID = automation.WorkflowID(installationID, r.ID, r.Generation)
@@ -175,14 +180,14 @@ type runState struct {
 
 // state reads the state of one run that the caller may see. Errors: not_found; errLostRace when the run changed
 // between the two statements.
-func (s *Store) state(ctx context.Context, id string, visible func(*automation.Run) bool) (runState, error) {
+func (s *Store) state(ctx context.Context, q querier, id string, visible func(*automation.Run) bool) (runState, error) {
 	known, ok := canonicalID(id)
 	if !ok {
 		return runState{}, notFound("run", id)
 	}
 	var scan runScan
 	var machine automation.MachineState
-	found, err := exists(s.read.QueryRowContext(ctx, `SELECT `+runColumns+`, m.state
+	found, err := exists(q.QueryRowContext(ctx, `SELECT `+runColumns+`, m.state
 		FROM runs r JOIN machines m ON m.id = r.machine_id WHERE r.id = $1`, known).Scan(append(scan.columns(), &machine)...))
 	if err != nil {
 		return runState{}, fmt.Errorf("reading run %s: %w", known, err)
@@ -197,7 +202,7 @@ func (s *Store) state(ctx context.Context, id string, visible func(*automation.R
 	if !visible(&run) {
 		return runState{}, notFound("run", id)
 	}
-	rows, err := s.read.QueryContext(ctx, `SELECT `+stepColumns+` FROM runs r JOIN steps s ON s.run_id = r.id
+	rows, err := q.QueryContext(ctx, `SELECT `+stepColumns+` FROM runs r JOIN steps s ON s.run_id = r.id
 		WHERE r.id = $1 AND r.revision = $2 ORDER BY s.position`, known, run.Revision)
 	run.Steps, err = collect(rows, err, scanStep)
 	if err != nil {
@@ -230,7 +235,7 @@ func (s *Store) Run(ctx context.Context, ownerID, id string) (automation.Run, er
 func (s *Store) RunState(ctx context.Context, ownerID, id string) (automation.Run, error) {
 	var state runState
 	err := retry(ctx, func() (err error) {
-		state, err = s.state(ctx, id, func(r *automation.Run) bool { return sameID(r.OwnerID, ownerID) })
+		state, err = s.state(ctx, s.read, id, func(r *automation.Run) bool { return sameID(r.OwnerID, ownerID) })
 		return err
 	})
 	return state.Run, err

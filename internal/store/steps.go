@@ -134,7 +134,7 @@ func (s *Store) heldAnswers(ctx context.Context, machineID string, revoked bool,
 func (s *Store) stateOf(ctx context.Context, id string, visible func(*automation.Run) bool) (*automation.Run, error) {
 	var state runState
 	err := retry(ctx, func() (err error) {
-		state, err = s.state(ctx, id, visible)
+		state, err = s.state(ctx, s.read, id, visible)
 		return err
 	})
 	if automation.CodeOf(err) == automation.CodeNotFound {

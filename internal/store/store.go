@@ -7,6 +7,10 @@
 // never act on the same state, whichever servers they come from; the one that comes second starts again from
 // the new state. Plans, inputs and outputs are kept apart and are not read for that.
 //
+// Transactions that need several rows take their locks in one order: the automation, its machine, the schedule, the
+// runs by id. What concerns the runs of one schedule together (their admission, their end, which of them may start)
+// happens under the lock of the schedule's row.
+//
 // A method returns after its commit. Admission, finish, cancel and everything else are on disk by then; a begin
 // and a machine's last-seen time may be lost with the power, as the protocol allows. Every error that leaves
 // the package is an [automation.Error].
@@ -38,6 +42,10 @@ type Options struct {
 	// OnRunChange is called after each commit of this store that changed a run, with the ids of the run and
 	// its machine. It must not block. Nil means that nobody listens.
 	OnRunChange func(runID, machineID string)
+	// OnRunReady is called after each commit of this store that lets a run start which nobody was told of: one
+	// that waited for an earlier run of its schedule, or that was admitted because its schedule was changed. It
+	// must not block. Nil means that nobody listens.
+	OnRunReady func(runID string)
 }
 
 // Store is the ledger. It is safe for concurrent use; several stores, also of different processes, may be open

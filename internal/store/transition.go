@@ -49,7 +49,7 @@ func (s *Store) transition(
 	var state runState
 	err := retry(ctx, func() error {
 		var err error
-		if state, err = s.state(ctx, id, visible); err != nil {
+		if state, err = s.state(ctx, s.read, id, visible); err != nil {
 			return err
 		}
 		before, err := rowsOf(&state.Run)
@@ -74,25 +74,38 @@ func (s *Store) save(ctx context.Context, d durability, r *automation.Run, befor
 	if after.run == before.run && len(steps) == 0 {
 		return nil
 	}
-	if after.run.finishedAt.valid && !before.run.finishedAt.valid {
+	ends := after.run.finishedAt.valid && !before.run.finishedAt.valid
+	if ends {
 		d = durable
 	}
+	var done settlement
 	err = s.write(ctx, d, func(ctx context.Context, tx querier) error {
-		if err := updateRun(ctx, tx, r, after.run); err != nil {
-			return err
+		done = settlement{}
+		update := func() error { return updateRows(ctx, tx, r, after, steps) }
+		if ends && r.Trigger.Kind == automation.TriggerSchedule {
+			return s.endInSchedule(ctx, tx, r.Trigger.ID, &done, update)
 		}
-		for _, i := range steps {
-			if err := updateStep(ctx, tx, r, i, after.steps[i]); err != nil {
-				return err
-			}
-		}
-		return nil
+		return update()
 	})
 	if err != nil {
 		return err
 	}
 	r.Revision++
 	s.changed(r.ID, r.MachineID)
+	s.tell(done)
+	return nil
+}
+
+// updateRows stores the columns of a run and of the given steps.
+func updateRows(ctx context.Context, tx querier, r *automation.Run, rows runRows, steps []int) error {
+	if err := updateRun(ctx, tx, r, rows.run); err != nil {
+		return err
+	}
+	for _, i := range steps {
+		if err := updateStep(ctx, tx, r, i, rows.steps[i]); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -13,7 +13,7 @@ import (
 var raceTests = []test{
 	{"Revision", testRevisionRace},
 	{"Admit", testAdmitRace},
-	{"AdmitInstant", testInstantRace},
+	{"AdmitDelivery", testDeliveryRace},
 	{"Create", testCreateRace},
 	{"Enroll", testEnrollRace},
 	{"Begin", testBeginRace},
@@ -97,11 +97,10 @@ func testAdmitRace(t *testing.T, f *fixture) {
 	f.wantOneRun(t, ids)
 }
 
-func testInstantRace(t *testing.T, f *fixture) {
+func testDeliveryRace(t *testing.T, f *fixture) {
 	at := f.servers(t)
-	instant := f.clock.Now()
 	admission := manual(f.create(t, f.definition("job", "one")))
-	admission.Trigger = automation.Trigger{Kind: automation.TriggerSchedule, ID: NewID(), ScheduledAt: &instant}
+	admission.Trigger = automation.Trigger{Kind: automation.TriggerWebhook, ID: NewID(), DeliveryID: "d"}
 	ids, errs := together(callers, func(i int) (string, error) {
 		run, err := at(i).Admit(t.Context(), admission)
 		return run.ID, err

@@ -25,6 +25,7 @@ type Options struct {
 	Now         func() time.Time
 	NewID       func() string
 	OnRunChange func(runID, machineID string)
+	OnRunReady  func(runID string)
 }
 
 // Database is one database of the implementation under test, empty at first.
@@ -56,6 +57,9 @@ func Run(t *testing.T, fresh func(t *testing.T) Database) {
 		{"CancelMany", manyCancelTests},
 		{"Keys", keyTests},
 		{"Engine", engineTests},
+		{"Schedules", scheduleTests},
+		{"ScheduleChanges", scheduleChangeTests},
+		{"ScheduleRaces", scheduleRaceTests},
 		{"Machines", machineTests},
 		{"Hello", helloTests},
 		{"Hostile", hostileTests},
@@ -115,6 +119,7 @@ type fixture struct {
 	owner   string
 	machine automation.Machine
 	changes changeLog
+	ready   readyLog
 }
 
 // changeLog counts the notifications about each run.
@@ -138,10 +143,31 @@ func (l *changeLog) count(r automation.Run) int {
 	return l.seen[r.ID+" on "+r.MachineID]
 }
 
+// readyLog keeps the runs that a ledger said may start.
+type readyLog struct {
+	mu   sync.Mutex
+	runs []string
+}
+
+func (l *readyLog) record(runID string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.runs = append(l.runs, runID)
+}
+
+// take returns what was recorded since the last call.
+func (l *readyLog) take() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	taken := l.runs
+	l.runs = nil
+	return taken
+}
+
 func newFixture(t *testing.T, db Database) *fixture {
 	t.Helper()
 	f := &fixture{db: db, clock: NewClock()}
-	f.Ledger = db.Open(t, Options{Now: f.clock.Now, NewID: NewID, OnRunChange: f.changes.record})
+	f.Ledger = db.Open(t, Options{Now: f.clock.Now, NewID: NewID, OnRunChange: f.changes.record, OnRunReady: f.ready.record})
 	installation, err := f.Installation(t.Context())
 	if err != nil {
 		t.Fatalf("Installation: %v", err)

@@ -1,0 +1,5 @@
+package storetest
+
+var scheduleChangeTests = []test{}
+
+var scheduleRaceTests = []test{}
