@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	_ "time/tzdata" // schedules read zones, also on hosts that have no zone database
 
 	"github.com/errandhq/errand/internal/app"
 )
