@@ -11,9 +11,9 @@ const (
 
 // Workflow is what an automation does: the human text and the plan that was compiled from it.
 type Workflow struct {
-	Script string `json:"script"`
+	Script string `json:"script" doc:"the human text"`
 	// Compiled is nil for a draft, which is stored but not executable.
-	Compiled *Plan `json:"compiled,omitempty"`
+	Compiled *Plan `json:"compiled,omitempty" doc:"the plan; absent for a draft"`
 }
 
 // Definition is the part of an automation that a user writes. It is global: it captures nothing of the
@@ -32,17 +32,17 @@ type Definition struct {
 
 // Automation is a stored definition with what the control plane knows about it.
 type Automation struct {
-	ID          string   `json:"id"`
+	ID          string   `json:"id" doc:"the id of the automation"`
 	OwnerID     string   `json:"-"`
-	Version     int64    `json:"version"`
-	Name        string   `json:"name"`
-	Description string   `json:"description"`
-	Enabled     bool     `json:"enabled"`
-	MachineID   string   `json:"machineId"`
-	Workflow    Workflow `json:"workflow"`
+	Version     int64    `json:"version" doc:"counts the changes of the definition"`
+	Name        string   `json:"name" doc:"what people call it"`
+	Description string   `json:"description" doc:"more about it"`
+	Enabled     bool     `json:"enabled" doc:"whether runs may be admitted"`
+	MachineID   string   `json:"machineId" doc:"the machine that executes it"`
+	Workflow    Workflow `json:"workflow" doc:"the text and the plan; listings leave the plan out"`
 	// Schedules and Webhooks are its triggers, in the order of their creation.
 	Schedules []Schedule `json:"-"`
 	Webhooks  []Webhook  `json:"-"`
-	CreatedAt time.Time  `json:"createdAt"`
-	UpdatedAt time.Time  `json:"updatedAt"`
+	CreatedAt time.Time  `json:"createdAt" doc:"when it was created"`
+	UpdatedAt time.Time  `json:"updatedAt" doc:"when its definition was changed last"`
 }

@@ -47,10 +47,10 @@ const (
 
 // Trigger is what admitted a run.
 type Trigger struct {
-	Kind        TriggerKind `json:"kind"`
-	ID          string      `json:"id,omitempty"`
-	ScheduledAt *time.Time  `json:"scheduledAt,omitempty"`
-	DeliveryID  string      `json:"deliveryId,omitempty"`
+	Kind        TriggerKind `json:"kind" doc:"manual, schedule or webhook"`
+	ID          string      `json:"id,omitempty" doc:"the schedule or webhook"`
+	ScheduledAt *time.Time  `json:"scheduledAt,omitempty" doc:"the instant of the schedule"`
+	DeliveryID  string      `json:"deliveryId,omitempty" doc:"the delivery of the webhook"`
 }
 
 // WaitReason says what an unfinished run waits for.
@@ -70,9 +70,9 @@ const (
 
 // Waiting is what an unfinished run waits for, since when.
 type Waiting struct {
-	Reason WaitReason `json:"reason"`
-	Since  time.Time  `json:"since"`
-	Detail string     `json:"detail,omitempty"`
+	Reason WaitReason `json:"reason" doc:"what it waits for"`
+	Since  time.Time  `json:"since" doc:"since when"`
+	Detail string     `json:"detail,omitempty" doc:"more, for a person"`
 }
 
 // RunError is why a run failed.
@@ -85,16 +85,16 @@ type RunError struct {
 
 // StepRecord is the journal entry of one step. Attempt counts its executions on the machine.
 type StepRecord struct {
-	ID          string          `json:"id"`
-	Kind        StepKind        `json:"kind"`
-	Status      StepStatus      `json:"status"`
-	Attempt     int64           `json:"attempt"`
-	StartedAt   *time.Time      `json:"startedAt,omitempty"`
-	FinishedAt  *time.Time      `json:"finishedAt,omitempty"`
-	Output      json.RawMessage `json:"output,omitempty"`
-	Error       *StepError      `json:"error,omitempty"`
-	CarriedFrom string          `json:"carriedFrom,omitempty"`
-	Unconfirmed bool            `json:"unconfirmed,omitempty"`
+	ID          string          `json:"id" doc:"the id of the step in the plan"`
+	Kind        StepKind        `json:"kind" doc:"action, command or script"`
+	Status      StepStatus      `json:"status" doc:"pending, running, completed, failed, cancelled or skipped"`
+	Attempt     int64           `json:"attempt" doc:"how many times it was executed"`
+	StartedAt   *time.Time      `json:"startedAt,omitempty" doc:"when it began"`
+	FinishedAt  *time.Time      `json:"finishedAt,omitempty" doc:"when it ended"`
+	Output      json.RawMessage `json:"output,omitempty" doc:"its result; a failed process has one too"`
+	Error       *StepError      `json:"error,omitempty" doc:"why it did not complete"`
+	CarriedFrom string          `json:"carriedFrom,omitempty" doc:"the run that executed it, when its result was taken over"`
+	Unconfirmed bool            `json:"unconfirmed,omitempty" doc:"the machine has not said that its program is gone"`
 
 	// RetryAt is set while the step waits for its next execution after a transient or interrupted one.
 	RetryAt          *time.Time `json:"-"`
@@ -105,26 +105,26 @@ type StepRecord struct {
 
 // Run is one admitted execution: snapshot, input, journal, status.
 type Run struct {
-	ID                string          `json:"id"`
+	ID                string          `json:"id" doc:"the id of the run"`
 	OwnerID           string          `json:"-"`
-	AutomationID      string          `json:"automationId"`
-	AutomationName    string          `json:"automationName"`
-	AutomationVersion int64           `json:"automationVersion"`
-	MachineID         string          `json:"machineId"`
-	Trigger           Trigger         `json:"trigger"`
-	RetryOf           string          `json:"retryOf,omitempty"`
-	Status            RunStatus       `json:"status"`
-	CancelRequestedAt *time.Time      `json:"cancelRequestedAt,omitempty"`
-	CancelReason      string          `json:"cancelReason,omitempty"`
-	WaitingFor        *Waiting        `json:"waitingFor,omitempty"`
-	Input             json.RawMessage `json:"input,omitempty"`
-	Plan              *Plan           `json:"plan,omitempty"`
-	Steps             []StepRecord    `json:"steps"`
-	Error             *RunError       `json:"error,omitempty"`
-	CreatedAt         time.Time       `json:"createdAt"`
-	StartedAt         *time.Time      `json:"startedAt,omitempty"`
-	FinishedAt        *time.Time      `json:"finishedAt,omitempty"`
-	WorkflowID        string          `json:"workflowId"`
+	AutomationID      string          `json:"automationId" doc:"its automation, which may be deleted by now"`
+	AutomationName    string          `json:"automationName" doc:"the name that it had then"`
+	AutomationVersion int64           `json:"automationVersion" doc:"the version that it had then"`
+	MachineID         string          `json:"machineId" doc:"the machine that executes it"`
+	Trigger           Trigger         `json:"trigger" doc:"what admitted it"`
+	RetryOf           string          `json:"retryOf,omitempty" doc:"the run that it repeats"`
+	Status            RunStatus       `json:"status" doc:"pending, running, completed, failed or cancelled"`
+	CancelRequestedAt *time.Time      `json:"cancelRequestedAt,omitempty" doc:"when a cancel was asked for"`
+	CancelReason      string          `json:"cancelReason,omitempty" doc:"the reason that was given"`
+	WaitingFor        *Waiting        `json:"waitingFor,omitempty" doc:"why it does not go on; only of an unfinished one"`
+	Input             json.RawMessage `json:"input,omitempty" doc:"its input; absent in listings"`
+	Plan              *Plan           `json:"plan,omitempty" doc:"the snapshot that it executes; absent in listings"`
+	Steps             []StepRecord    `json:"steps" doc:"the journal, in the order of the plan; without outputs in listings"`
+	Error             *RunError       `json:"error,omitempty" doc:"why it failed"`
+	CreatedAt         time.Time       `json:"createdAt" doc:"when it was admitted"`
+	StartedAt         *time.Time      `json:"startedAt,omitempty" doc:"when its first step began"`
+	FinishedAt        *time.Time      `json:"finishedAt,omitempty" doc:"when it ended"`
+	WorkflowID        string          `json:"workflowId" doc:"what Temporal calls it"`
 
 	// WaitsFor is the run of the same schedule whose end this one awaits before it starts; empty when it may start.
 	WaitsFor string `json:"-"`

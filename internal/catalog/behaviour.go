@@ -20,9 +20,9 @@ type AutomationResult struct {
 	Schedules []struct{} `json:"schedules"`
 	Webhooks  []struct{} `json:"webhooks"`
 	// Runs are there when they were asked for, newest first, without outputs.
-	Runs *[]automation.Run `json:"runs,omitempty"`
+	Runs *[]automation.Run `json:"runs,omitempty" doc:"its latest runs, when they were asked for, without outputs"`
 	// Warnings are things that were accepted and may not mean what their author thinks.
-	Warnings []automation.Violation `json:"warnings,omitempty"`
+	Warnings []automation.Violation `json:"warnings,omitempty" doc:"what was accepted and may not mean what its author thinks"`
 	Hinted
 }
 
@@ -37,14 +37,14 @@ type RunResult struct {
 
 // ListResult is a page of automations.
 type ListResult struct {
-	Automations []AutomationResult `json:"automations"`
-	NextCursor  string             `json:"next_cursor,omitempty"`
+	Automations []AutomationResult `json:"automations" doc:"newest first, without plans"`
+	NextCursor  string             `json:"next_cursor,omitempty" doc:"there are more: give it as cursor"`
 }
 
 // RunsResult is a page of runs, without plans, inputs and outputs.
 type RunsResult struct {
-	Runs       []automation.Run `json:"runs"`
-	NextCursor string           `json:"next_cursor,omitempty"`
+	Runs       []automation.Run `json:"runs" doc:"newest first, without plans, inputs and outputs"`
+	NextCursor string           `json:"next_cursor,omitempty" doc:"there are more: give it as cursor"`
 }
 
 func present(a automation.Automation) AutomationResult {

@@ -125,9 +125,9 @@ func (in DeleteInput) violations() []automation.Violation {
 
 // DeleteResult says what was deleted and how many of its runs are unfinished.
 type DeleteResult struct {
-	AutomationID   string `json:"automation_id"`
-	Deleted        bool   `json:"deleted"`
-	UnfinishedRuns int    `json:"unfinished_runs"`
+	AutomationID   string `json:"automation_id" doc:"the automation that was deleted"`
+	Deleted        bool   `json:"deleted" doc:"true"`
+	UnfinishedRuns int    `json:"unfinished_runs" doc:"how many of its runs have not ended"`
 	Hinted
 }
 
@@ -180,8 +180,8 @@ type MachineResult struct {
 
 // MachinesResult is a page of machines.
 type MachinesResult struct {
-	Machines   []MachineResult `json:"machines"`
-	NextCursor string          `json:"next_cursor,omitempty"`
+	Machines   []MachineResult `json:"machines" doc:"oldest first"`
+	NextCursor string          `json:"next_cursor,omitempty" doc:"there are more: give it as cursor"`
 }
 
 func machines(ctx context.Context, s *Service, p Principal, in MachinesInput) (MachinesResult, error) {
