@@ -134,6 +134,30 @@ func WorkflowID(installationID, runID string, generation int64) string {
 	return fmt.Sprintf("%s/run/%s/%d", installationID, runID, generation)
 }
 
+// maxSummaryBytes is Temporal's limit of a summary.
+const maxSummaryBytes = 400
+
+// WorkflowSummary is what people who watch Temporal read of a workflow first.
+func WorkflowSummary(automationName string, trigger TriggerKind) string {
+	return Shorten(automationName+" · "+string(trigger), maxSummaryBytes)
+}
+
+// Shorten cuts a text to at most maxBytes, on a character boundary, and marks the cut.
+func Shorten(text string, maxBytes int) string {
+	if len(text) <= maxBytes {
+		return text
+	}
+	const ellipsis = "…"
+	cut := 0
+	for i := range text {
+		if i > maxBytes-len(ellipsis) {
+			break
+		}
+		cut = i
+	}
+	return text[:cut] + ellipsis
+}
+
 // EngineSchedulePrefix is what the ids of an installation's schedules in the engine begin with.
 func EngineSchedulePrefix(installationID string) string { return installationID + "/schedule/" }
 

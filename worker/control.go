@@ -32,8 +32,12 @@ func NewControl(c client.Client, installationID string, activities control.Activ
 	w.RegisterWorkflowWithOptions(workflows.AutomationRun, workflow.RegisterOptions{
 		Name: automation.WorkflowAutomationRun,
 	})
+	w.RegisterWorkflowWithOptions(workflows.ScheduleTrigger, workflow.RegisterOptions{
+		Name: automation.WorkflowScheduleTrigger,
+	})
 	bind(w, automation.FinalizeRun, activities.FinalizeRun)
 	bind(w, automation.RequestCancel, activities.RequestCancel)
+	bind(w, automation.DecideSchedule, activities.DecideSchedule)
 	return w
 }
 

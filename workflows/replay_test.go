@@ -14,10 +14,10 @@ import (
 )
 
 // minHistories is how many histories are recorded at least; a replay of none proves nothing.
-const minHistories = 7
+const minHistories = 10
 
-// TestRecordedHistoriesReplay proves that runs which are in flight during an upgrade go on: every history that
-// an earlier version of the workflow made leads today's code to the same commands.
+// TestRecordedHistoriesReplay proves that workflows which are in flight during an upgrade go on: every history that
+// an earlier version of them made leads today's code to the same commands.
 func TestRecordedHistoriesReplay(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.json")
@@ -33,6 +33,9 @@ func TestRecordedHistoriesReplay(t *testing.T) {
 			replayer := worker.NewWorkflowReplayer()
 			replayer.RegisterWorkflowWithOptions(workflows.AutomationRun, workflow.RegisterOptions{
 				Name: automation.WorkflowAutomationRun,
+			})
+			replayer.RegisterWorkflowWithOptions(workflows.ScheduleTrigger, workflow.RegisterOptions{
+				Name: automation.WorkflowScheduleTrigger,
 			})
 			quiet := log.NewStructuredLogger(slog.New(slog.DiscardHandler))
 			if err := replayer.ReplayWorkflowHistoryFromJSONFile(quiet, file); err != nil {

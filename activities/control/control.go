@@ -1,4 +1,4 @@
-// Package control holds the activities of the control plane: ledger work that a run's workflow asks for. They
+// Package control holds the activities of the control plane: ledger work that workflows ask for. They
 // are local activities on the control queue, idempotent like the ledger's functions beneath them.
 package control
 
@@ -17,8 +17,16 @@ type Ledger interface {
 	CancelRun(ctx context.Context, in automation.CancelInput) (automation.CancelVerdict, error)
 }
 
+// Schedules lets the ledger decide a schedule, and starts what was admitted.
+type Schedules interface {
+	Decide(ctx context.Context, id string) (automation.ScheduleDecision, error)
+}
+
 // Activities are the activities of the control plane over one ledger.
-type Activities struct{ Ledger Ledger }
+type Activities struct {
+	Ledger    Ledger
+	Schedules Schedules
+}
 
 // FinalizeRun ends a run that its steps settle, or which the workflow gave up on.
 func (a Activities) FinalizeRun(ctx context.Context, in automation.FinalizeInput) (automation.FinalizeVerdict, error) {
@@ -33,6 +41,19 @@ func (a Activities) RequestCancel(ctx context.Context, in automation.CancelInput
 		return automation.CancelVerdict{}, nil
 	}
 	return verdict, translate(err)
+}
+
+// DecideSchedule decides a schedule that was woken up.
+func (a Activities) DecideSchedule(ctx context.Context, in automation.TriggerInput) (automation.TriggerVerdict, error) {
+	decision, err := a.Schedules.Decide(ctx, in.ScheduleID)
+	if err != nil {
+		return automation.TriggerVerdict{}, translate(err)
+	}
+	verdict := automation.TriggerVerdict{Admitted: decision.Admitted}
+	for _, c := range decision.Cancelled {
+		verdict.Cancelled = append(verdict.Cancelled, c.Run.ID)
+	}
+	return verdict, nil
 }
 
 // translate makes a refusal that will not change final; everything else is tried again. The cause stays in

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"go.temporal.io/sdk/temporal"
 
 	"github.com/errandhq/errand/activities/control"
@@ -57,5 +58,30 @@ func TestErrors(t *testing.T) {
 	}
 	if verdict, err := a.RequestCancel(t.Context(), automation.CancelInput{RunID: "r", Reason: "why"}); err != nil || verdict.Begun != "a" {
 		t.Errorf("%+v, %v", verdict, err)
+	}
+}
+
+// Decide implements [control.Schedules].
+func (l ledger) Decide(_ context.Context, id string) (automation.ScheduleDecision, error) {
+	if id != "s" {
+		return automation.ScheduleDecision{}, errors.New("another schedule")
+	}
+	return automation.ScheduleDecision{
+		Admitted: []string{"r2"}, Cancelled: []automation.Cancellation{{Run: automation.Run{ID: "r1"}, Begun: "a"}},
+	}, l.err
+}
+
+func TestDecideSchedule(t *testing.T) {
+	t.Parallel()
+	want := automation.TriggerVerdict{Admitted: []string{"r2"}, Cancelled: []string{"r1"}}
+	got, err := control.Activities{Schedules: ledger{}}.DecideSchedule(t.Context(), automation.TriggerInput{ScheduleID: "s"})
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	away := ledger{automation.Errorf(automation.CodeStoreUnavailable, "x")}
+	_, err = control.Activities{Schedules: away}.DecideSchedule(t.Context(), automation.TriggerInput{ScheduleID: "s"})
+	var app *temporal.ApplicationError
+	if !errors.As(err, &app) || app.NonRetryable() || app.Type() != string(automation.CodeStoreUnavailable) {
+		t.Errorf("a ledger that is away: %v", err)
 	}
 }

@@ -24,15 +24,26 @@ import (
 )
 
 // The search attributes by which operators find runs in Temporal.
-var (
-	attributeAutomation = temporal.NewSearchAttributeKeyKeyword("ErrandAutomationId")
-	attributeMachine    = temporal.NewSearchAttributeKeyKeyword("ErrandMachineId")
-	attributeTrigger    = temporal.NewSearchAttributeKeyKeyword("ErrandTrigger")
+const (
+	attributeAutomation = "ErrandAutomationId"
+	attributeMachine    = "ErrandMachineId"
+	attributeTrigger    = "ErrandTrigger"
 )
 
 // SearchAttributes returns the names of the search attributes, all of them keywords.
 func SearchAttributes() []string {
-	return []string{attributeAutomation.GetName(), attributeMachine.GetName(), attributeTrigger.GetName()}
+	return []string{attributeAutomation, attributeMachine, attributeTrigger}
+}
+
+// Attributes returns the search attributes of what belongs to an automation and a machine, all of them keywords; nil
+// when the namespace has none.
+func (e *Engine) Attributes(automationID, machineID string, trigger automation.TriggerKind) map[string]string {
+	if !e.attributes.Load() {
+		return nil
+	}
+	return map[string]string{
+		attributeAutomation: automationID, attributeMachine: machineID, attributeTrigger: string(trigger),
+	}
 }
 
 // callTimeout bounds one call of Temporal made on behalf of the control plane.
@@ -187,15 +198,13 @@ func (e *Engine) StartRun(ctx context.Context, run automation.Startable) error {
 		TaskQueue:             automation.ControlQueue(e.install),
 		WorkflowIDReusePolicy: enumspb.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
 		EnableEagerStart:      true,
-		StaticSummary:         summary(run.AutomationName + " · " + string(run.Trigger)),
+		StaticSummary:         automation.WorkflowSummary(run.AutomationName, run.Trigger),
 	}
-	if e.attributes.Load() {
-		options.TypedSearchAttributes = temporal.NewSearchAttributes(
-			attributeAutomation.ValueSet(run.AutomationID),
-			attributeMachine.ValueSet(run.MachineID),
-			attributeTrigger.ValueSet(string(run.Trigger)),
-		)
+	var attributes []temporal.SearchAttributeUpdate
+	for name, value := range e.Attributes(run.AutomationID, run.MachineID, run.Trigger) {
+		attributes = append(attributes, temporal.NewSearchAttributeKeyKeyword(name).ValueSet(value))
 	}
+	options.TypedSearchAttributes = temporal.NewSearchAttributes(attributes...)
 	_, err := e.client.ExecuteWorkflow(ctx, options, automation.WorkflowAutomationRun, automation.RunInput{
 		RunID:        run.RunID,
 		Generation:   run.Generation,
@@ -206,6 +215,16 @@ func (e *Engine) StartRun(ctx context.Context, run automation.Startable) error {
 		err = nil
 	}
 	return e.observe(translate("starting the workflow of run "+run.RunID, err))
+}
+
+// Call makes one call of Temporal within a bounded time. Its error is in the closed set; a later try may cure one that is
+// engine_unavailable. What such an error says of Temporal as a whole is found out by [Engine.Check].
+func (e *Engine) Call(
+	ctx context.Context, doing string, call func(context.Context, workflowservice.WorkflowServiceClient) error,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	return translate(doing, call(ctx, e.client.WorkflowService()))
 }
 
 // NotifyCancel tells the workflow of a run that the ledger has recorded a cancel. A workflow that is not
@@ -273,25 +292,6 @@ func advice(err error) string {
 		}
 	}
 	return ""
-}
-
-// maxSummaryBytes is Temporal's limit of a summary.
-const maxSummaryBytes = 400
-
-// summary cuts a text to what Temporal takes, on a character boundary.
-func summary(text string) string {
-	if len(text) <= maxSummaryBytes {
-		return text
-	}
-	const ellipsis = "…"
-	cut := 0
-	for i := range text {
-		if i > maxSummaryBytes-len(ellipsis) {
-			break
-		}
-		cut = i
-	}
-	return text[:cut] + ellipsis
 }
 
 // searchAttributeCommand is what an operator types to create search attributes.

@@ -2,33 +2,13 @@ package engine
 
 import (
 	"errors"
-	"strings"
 	"testing"
-	"unicode/utf8"
 
 	enumspb "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
 
 	"github.com/errandhq/errand/automation"
 )
-
-func TestSummaryFitsTemporal(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{
-		"", "short · manual", strings.Repeat("a", 400), strings.Repeat("a", 401), strings.Repeat("ä", 300), strings.Repeat("語", 200),
-	} {
-		got := summary(text)
-		if len(got) > maxSummaryBytes || !utf8.ValidString(got) {
-			t.Errorf("%d bytes, valid %v", len(got), utf8.ValidString(got))
-		}
-		if len(text) <= maxSummaryBytes && got != text {
-			t.Errorf("a text that fits was changed: %q", got)
-		}
-		if len(text) > maxSummaryBytes && (!strings.HasSuffix(got, "…") || len(got) < maxSummaryBytes-6) {
-			t.Errorf("cut to %d bytes: %q", len(got), got)
-		}
-	}
-}
 
 func TestTranslate(t *testing.T) {
 	t.Parallel()

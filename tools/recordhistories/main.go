@@ -3,7 +3,7 @@
 // which would break a run in flight is found. After an intended change of workflow logic, give the scenarios
 // of the new version names of their own and keep the old files.
 //
-//	go run ./tools/recordhistories workflows/testdata v1
+//	go run ./tools/recordhistories workflows/testdata v1 [SCENARIO ...]
 package main
 
 import (
@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -35,9 +36,11 @@ const (
 	machineQueue = "recorded/machine/m"
 )
 
-// scenario is one run. Its functions stand for the machine and the ledger.
+// scenario is one run, or one wake-up of a schedule. Its functions stand for the machine and the ledger.
 type scenario struct {
 	name string
+	// wakeUp is set for a wake-up, and says what the ledger decides.
+	wakeUp func() (automation.ScheduleDecision, error)
 	// step answers for a step's activity.
 	step func(ctx context.Context, in automation.StepInput, attempt int32) (automation.StepVerdict, error)
 	// during is done while the workflow waits for its first step.
@@ -112,14 +115,27 @@ func scenarios() []scenario {
 			name: "cancelled-in-temporal", step: afterCancel, final: cancelled,
 			during: func(ctx context.Context, c client.Client, id string) error { return c.CancelWorkflow(ctx, id, "") },
 		},
+		{name: "trigger-admitted", wakeUp: func() (automation.ScheduleDecision, error) {
+			return automation.ScheduleDecision{
+				Admitted: []string{"r2"}, Cancelled: []automation.Cancellation{{Run: automation.Run{ID: "r1"}}},
+			}, nil
+		}},
+		{name: "trigger-nothing", wakeUp: func() (automation.ScheduleDecision, error) { return automation.ScheduleDecision{}, nil }},
+		{name: "trigger-without-ledger", wakeUp: func() (automation.ScheduleDecision, error) {
+			return automation.ScheduleDecision{}, automation.Errorf(automation.CodeStoreUnavailable, "the database does not answer")
+		}},
 	}
 }
 
 // ledger answers as the scenario wants.
-type ledger struct{ final automation.FinalizeVerdict }
+type ledger struct{ scenario scenario }
 
 func (l *ledger) FinalizeRun(context.Context, automation.FinalizeInput) (automation.FinalizeVerdict, error) {
-	return l.final, nil
+	return l.scenario.final, nil
+}
+
+func (l *ledger) Decide(context.Context, string) (automation.ScheduleDecision, error) {
+	return l.scenario.wakeUp()
 }
 
 func (*ledger) CancelRun(context.Context, automation.CancelInput) (automation.CancelVerdict, error) {
@@ -127,17 +143,18 @@ func (*ledger) CancelRun(context.Context, automation.CancelInput) (automation.Ca
 }
 
 func main() {
-	if len(os.Args) != 3 {
-		fmt.Fprintln(os.Stderr, "usage: recordhistories DIRECTORY VERSION")
+	if len(os.Args) < 3 {
+		fmt.Fprintln(os.Stderr, "usage: recordhistories DIRECTORY VERSION [SCENARIO ...]")
 		os.Exit(2)
 	}
-	if err := record(context.Background(), os.Args[1], os.Args[2]); err != nil {
+	if err := record(context.Background(), os.Args[1], os.Args[2], os.Args[3:]); err != nil {
 		fmt.Fprintln(os.Stderr, "recordhistories:", err)
 		os.Exit(1)
 	}
 }
 
-func record(ctx context.Context, directory, version string) error {
+// record writes the histories of the named scenarios, or of all.
+func record(ctx context.Context, directory, version string, names []string) error {
 	data, err := os.MkdirTemp("", "histories")
 	if err != nil {
 		return err
@@ -158,6 +175,9 @@ func record(ctx context.Context, directory, version string) error {
 	}
 	defer c.Close()
 	for _, s := range scenarios() {
+		if len(names) > 0 && !slices.Contains(names, s.name) {
+			continue
+		}
 		history, err := play(ctx, c, s)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
@@ -177,11 +197,14 @@ func record(ctx context.Context, directory, version string) error {
 
 // play runs one scenario to its end and returns its history.
 func play(ctx context.Context, c client.Client, s scenario) (*historypb.History, error) {
-	runs := worker.NewControl(c, installation, control.Activities{Ledger: &ledger{s.final}})
+	runs := worker.NewControl(c, installation, control.Activities{Ledger: &ledger{s}, Schedules: &ledger{s}})
 	if err := runs.Start(); err != nil {
 		return nil, err
 	}
 	defer runs.Stop()
+	if s.wakeUp != nil {
+		return playWakeUp(ctx, c, s)
+	}
 	steps := sdkworker.New(c, machineQueue, sdkworker.Options{DisableWorkflowWorker: true, MaxHeartbeatThrottleInterval: time.Second})
 	for _, kind := range []automation.StepKind{automation.KindAction, automation.KindCommand, automation.KindScript} {
 		steps.RegisterActivityWithOptions(func(ctx context.Context, in automation.StepInput) (automation.StepVerdict, error) {
@@ -219,8 +242,28 @@ func play(ctx context.Context, c client.Client, s scenario) (*historypb.History,
 	if (err != nil) != wanted {
 		return nil, errors.Join(fmt.Errorf("the workflow has ended as it should not"), err)
 	}
+	return historyOf(ctx, c, run)
+}
+
+// playWakeUp wakes up a schedule and returns the history.
+func playWakeUp(ctx context.Context, c client.Client, s scenario) (*historypb.History, error) {
+	run, err := c.ExecuteWorkflow(ctx, client.StartWorkflowOptions{
+		ID: automation.TriggerWorkflowID(installation, s.name), TaskQueue: automation.ControlQueue(installation),
+	}, automation.WorkflowScheduleTrigger, automation.TriggerInput{ScheduleID: s.name})
+	if err != nil {
+		return nil, err
+	}
+	_, wanted := s.wakeUp()
+	if err := run.Get(ctx, nil); (err != nil) != (wanted != nil) {
+		return nil, errors.Join(errors.New("the workflow has ended as it should not"), err)
+	}
+	return historyOf(ctx, c, run)
+}
+
+// historyOf returns the history of a closed workflow.
+func historyOf(ctx context.Context, c client.Client, run client.WorkflowRun) (*historypb.History, error) {
 	history := &historypb.History{}
-	events := c.GetWorkflowHistory(ctx, id, run.GetRunID(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	events := c.GetWorkflowHistory(ctx, run.GetID(), run.GetRunID(), false, enumspb.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for events.HasNext() {
 		event, err := events.Next()
 		if err != nil {
