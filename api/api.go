@@ -52,6 +52,9 @@ type Options struct {
 	AllowedHosts []string
 	// TemporalUI serves /temporal and everything below it, and authenticates on its own. Without it there is nothing.
 	TemporalUI http.Handler
+	// MCP serves the catalog over the Model Context Protocol. Its requests are authenticated and bounded as those
+	// of REST are, and say in their context who calls; see [catalog.PrincipalOf]. Without it there is nothing.
+	MCP http.Handler
 	// Ready reports why the control plane cannot serve, or nil.
 	Ready   func(ctx context.Context) error
 	Version string
@@ -112,6 +115,12 @@ func (a *API) routes() http.Handler {
 	if a.TemporalUI != nil {
 		router.Any("/temporal", gin.WrapH(a.TemporalUI))
 		router.Any("/temporal/*below", gin.WrapH(a.TemporalUI))
+	}
+
+	if a.MCP != nil {
+		// The longer path is the one that runtime files name.
+		router.Any("/mcp", limitBody, a.checkOrigin, a.requireUser, a.mcp)
+		router.Any("/mcp/automations", limitBody, a.checkOrigin, a.requireUser, a.mcp)
 	}
 
 	user := router.Group("/v1", limitBody, a.requireUser)

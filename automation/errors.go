@@ -3,6 +3,7 @@ package automation
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,6 +35,14 @@ const (
 	CodeInternal               Code = "internal"
 )
 
+// Codes is the closed set, in the order of their status.
+var Codes = []Code{
+	CodeValidationFailed, CodeUnauthorized, CodeForbidden, CodeNotFound, CodeVersionConflict, CodeIdempotencyConflict,
+	CodeAutomationDisabled, CodeNotExecutable, CodeUnsupportedPlanVersion, CodeMachineRevoked, CodeAlreadyFinished,
+	CodeNotFinished, CodePayloadTooLarge, CodeRateLimited, CodeInternal, CodeEngineUnavailable, CodeStoreUnavailable,
+	CodeRuntimeUnavailable,
+}
+
 // statusByCode is the one table from codes to HTTP status. runtime_unavailable is said by the CLI alone and has none.
 var statusByCode = map[Code]int{
 	CodeValidationFailed:       400,
@@ -64,10 +73,7 @@ func (c Code) Status() int {
 }
 
 // Known reports whether c belongs to the closed set.
-func (c Code) Known() bool {
-	_, ok := statusByCode[c]
-	return ok || c == CodeRuntimeUnavailable
-}
+func (c Code) Known() bool { return slices.Contains(Codes, c) }
 
 // Violation is one thing that is wrong with a document, at the place where it is.
 type Violation = strictjson.Violation

@@ -336,10 +336,11 @@ func (a *App) serve(background context.Context) error {
 	if err != nil {
 		return err
 	}
+	service := &catalog.Service{
+		Ledger: a.ledger, Engine: engineSide{a}, Changes: a.changes, Now: a.now,
+	}
 	a.api, err = api.New(api.Options{
-		Service: &catalog.Service{
-			Ledger: a.ledger, Engine: engineSide{a}, Changes: a.changes, Now: a.now,
-		},
+		Service: service, MCP: a.mcpHandler(service),
 		Users: runtimeUsers{a}, Machines: machines{a}, Ledger: a.ledger,
 		InstallationID: a.install.ID, Namespace: a.engine.Namespace(),
 		AllowedHosts: a.allowedHosts(), TemporalUI: temporalUI, Ready: a.ready,

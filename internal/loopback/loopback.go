@@ -1,7 +1,7 @@
-// Package loopback is the worker's local route to the control plane: command lines and agents on the machine
-// use it with the machine's authority and never see a durable credential. It listens on the loopback address
-// alone, asks for a token that lives until the worker's next start, and tells programs of the same user where
-// it is through the file worker.json.
+// Package loopback is the worker's local route to the control plane: command lines and agents on the machine use
+// it, over REST and MCP, with the machine's authority and never see a durable credential. It listens on the
+// loopback address alone, asks for a token that lives until the worker's next start, and tells programs of the
+// same user where it is through the file worker.json.
 //
 // Requests pass to the control plane as they are, less what belongs to this hop, and answers come back with
 // their status and body. The machine API is not reachable here: it belongs to the worker itself. What proves
@@ -154,9 +154,12 @@ func (s *Server) authorized(r *http.Request) bool {
 	return subtle.ConstantTimeCompare(shown[:], s.token[:]) == 1
 }
 
-// forwarded reports whether a path belongs to the API that users see. A path that could be read in two ways
+// forwarded reports whether a path belongs to the API that users see, or is the one for MCP. A path that could be read in two ways
 // is none of them.
 func forwarded(p string) bool {
+	if p == mcpPath {
+		return true
+	}
 	if path.Clean(p) != strings.TrimSuffix(p, "/") {
 		return false
 	}

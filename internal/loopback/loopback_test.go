@@ -7,18 +7,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/catalog"
 	"github.com/errandhq/errand/internal/loopback"
+	"github.com/errandhq/errand/internal/mcpserver"
 	"github.com/errandhq/errand/internal/runtimefile"
 )
 
@@ -152,6 +157,11 @@ func TestRefusals(t *testing.T) {
 		"machine API, slash":    {"/v1%2Fmachine%2Fhello", nil, automation.CodeNotFound},
 		"machine API, enc dots": {"/v1/runs/%2e%2e/machine/hello", nil, automation.CodeNotFound},
 		"machine API, case":     {"/v1/Machine/hello", nil, automation.CodeNotFound},
+		"MCP without a token":   {"/mcp/automations", func(r *http.Request) { r.Header.Del("Authorization") }, automation.CodeUnauthorized},
+		"MCP from a page":       {"/mcp/automations", header("Origin", "http://evil.example"), automation.CodeForbidden},
+		"MCP, rebound name":     {"/mcp/automations", host("evil.example:" + port), automation.CodeForbidden},
+		"below MCP":             {"/mcp/automations/x", nil, automation.CodeNotFound},
+		"MCP, dots":             {"/v1/../mcp/automations", nil, automation.CodeNotFound},
 		"outside of the API":    {"/temporal/", nil, automation.CodeNotFound},
 		"the root":              {"/", nil, automation.CodeNotFound},
 		"a longer name":         {"/v10/runs", nil, automation.CodeNotFound},
@@ -180,6 +190,58 @@ func TestMachinesListIsNotTheMachineAPI(t *testing.T) {
 		if _, body := call(t, http.MethodGet, s.URL()+path, "", nil); body != "listed" {
 			t.Errorf("%s: %q", path, body)
 		}
+	}
+}
+
+// bearer adds the runtime token to requests.
+type bearer struct{}
+
+func (bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+token)
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// TestMCPPasses with the machine's proof on each request, and refusals as they are.
+func TestMCPPasses(t *testing.T) {
+	t.Parallel()
+	tools := mcpserver.New(mcpserver.Options{
+		Version: "test", Logger: slog.New(slog.DiscardHandler),
+		Call: func(_ context.Context, command catalog.Command, input json.RawMessage) (json.RawMessage, error) {
+			if command.Name != "list" {
+				return nil, automation.Errorf(automation.CodeMachineRevoked, "%s", input)
+			}
+			return json.RawMessage(`{"automations":[]}`), nil
+		},
+	}).Handler(8)
+	var requests atomic.Int64
+	s, dir := start(t, func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		if r.URL.Path != "/mcp/automations" || r.Header.Get("Authorization") != "Machine machine-1" || r.Header.Get("Dpop") != "proof of /mcp/automations" {
+			t.Errorf("%s came with %q and %q", r.URL.Path, r.Header.Get("Authorization"), r.Header.Get("Dpop"))
+		}
+		tools.ServeHTTP(w, r)
+	})
+	file, err := runtimefile.Read(filepath.Join(dir, loopback.FileName))
+	if err != nil || file.MCPURL != s.URL()+"/mcp/automations" {
+		t.Fatalf("%+v, %v", file, err)
+	}
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "t", Version: "1"}, nil).Connect(t.Context(),
+		&mcp.StreamableClientTransport{Endpoint: file.MCPURL, HTTPClient: &http.Client{Transport: bearer{}}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = session.Close() }()
+	if result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "list"}); err != nil || result.IsError {
+		t.Errorf("%+v, %v", result, err)
+	}
+	result, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: "delete", Arguments: map[string]int{"x": 1}})
+	want := map[string]any{"error": map[string]any{"code": "machine_revoked", "message": `{"x":1}`, "status": 409.0}}
+	if err != nil || !result.IsError || !cmp.Equal(want, result.StructuredContent) {
+		t.Errorf("%+v, %v", result, err)
+	}
+	if requests.Load() < 3 {
+		t.Errorf("%d requests", requests.Load())
 	}
 }
 
