@@ -5,6 +5,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -36,9 +37,23 @@ type Worker struct {
 	Concurrency      int           `default:"4" help:"How many steps execute at the same time."`
 	Drain            time.Duration `default:"30s" help:"How long steps may go on when the worker is asked to stop."`
 	ExitWhenOrphaned time.Duration `name:"exit-when-orphaned" default:"0s" help:"Leave after this long without a control plane and without a program; 0 never."`
-	LogFormat        string        `name:"log-format" env:"ERRAND_LOG_FORMAT" enum:"auto,text,json" default:"auto" help:"text, json, or auto: text on a terminal."`
-	LogLevel         string        `name:"log-level" env:"ERRAND_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"debug, info, warn or error."`
+	Logging
 }
+
+// Logging are the options of what a program that goes on running writes to standard error.
+type Logging struct {
+	LogFormat string `name:"log-format" env:"ERRAND_LOG_FORMAT" enum:"auto,text,json" default:"auto" help:"text, json, or auto: text on a terminal."`
+	LogLevel  string `name:"log-level" env:"ERRAND_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"debug, info, warn or error."`
+}
+
+// MCP are the options of `errand mcp`.
+type MCP struct {
+	Logging
+}
+
+// Call does what a command says at the service that is running by then. Its errors are [*client.RemoteError] and
+// [*automation.Error]; an invalid input is refused before any call.
+type Call func(ctx context.Context, command catalog.Command, input json.RawMessage) (json.RawMessage, error)
 
 // Program is what the command line is wired to.
 type Program struct {
@@ -53,6 +68,8 @@ type Program struct {
 	Version string
 	// RunWorker runs the machine's worker until it is told to stop.
 	RunWorker func(ctx context.Context, dataDir string, options Worker) error
+	// RunMCP serves the commands as MCP tools on standard input and output until its input ends.
+	RunMCP func(ctx context.Context, call Call, options MCP) error
 
 	// form is how answers and errors are printed.
 	form form
@@ -98,6 +115,7 @@ func (p *Program) Main(ctx context.Context, args []string) int {
 	}
 	root := struct {
 		Worker  Worker   `cmd:"" help:"Run this machine's worker."`
+		MCP     MCP      `cmd:"" name:"mcp" help:"Serve the commands as MCP tools on standard input and output."`
 		Version struct{} `cmd:"" help:"Print the version."`
 
 		Completion struct {
@@ -126,6 +144,11 @@ func (p *Program) Main(ctx context.Context, args []string) int {
 	switch name := parsed.Command(); name {
 	case "worker":
 		return p.worker(ctx, root.Worker)
+	case "mcp":
+		if err := p.RunMCP(ctx, p.call, root.MCP); err != nil {
+			return p.fail(err)
+		}
+		return exitOK
 	case "version":
 		return p.print(map[string]string{"version": p.Version})
 	case "completion <shell>":
@@ -152,21 +175,29 @@ func (p *Program) command(ctx context.Context, name string, f bundleFlags) int {
 	if err != nil {
 		return p.fail(err)
 	}
-	dataDir, err := p.DataDir()
-	if err != nil {
-		return p.fail(&automation.Error{Code: automation.CodeRuntimeUnavailable, Message: err.Error()})
-	}
-	endpoint, err := client.Discovery{Getenv: p.Getenv, DataDir: dataDir, Alive: p.Alive}.Find()
-	if err != nil {
-		return p.fail(err)
-	}
-	result, err := (&client.Client{Endpoint: endpoint}).Call(ctx, client.Route{
-		Method: command.Route.Method, Path: command.Route.Path, InQuery: command.Route.InQuery(),
-	}, input)
+	result, err := p.call(ctx, command, input)
 	if err != nil {
 		return p.fail(err)
 	}
 	return p.print(result)
+}
+
+// call checks an input, finds the service and calls it.
+func (p *Program) call(ctx context.Context, command catalog.Command, input json.RawMessage) (json.RawMessage, error) {
+	if err := command.Check(input); err != nil {
+		return nil, err
+	}
+	dataDir, err := p.DataDir()
+	if err != nil {
+		return nil, &automation.Error{Code: automation.CodeRuntimeUnavailable, Message: err.Error()}
+	}
+	endpoint, err := client.Discovery{Getenv: p.Getenv, DataDir: dataDir, Alive: p.Alive}.Find()
+	if err != nil {
+		return nil, err
+	}
+	return (&client.Client{Endpoint: endpoint}).Call(ctx, client.Route{
+		Method: command.Route.Method, Path: command.Route.Path, InQuery: command.Route.InQuery(),
+	}, input)
 }
 
 // invalidInput is an input that was refused before any call.
@@ -269,7 +300,7 @@ func helpAsked(args []string) (name string, asked bool) {
 		switch {
 		case arg == "--help" || arg == "-h" || arg == "help" && i == 0:
 			asked = true
-		case name == "" && (isCommand || arg == "worker" || arg == "completion" || i == 1 && asked && isTopic(arg)):
+		case name == "" && (isCommand || arg == "worker" || arg == "mcp" || arg == "completion" || i == 1 && asked && isTopic(arg)):
 			name = arg
 		}
 	}

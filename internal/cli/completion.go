@@ -52,6 +52,10 @@ func optionWords(name string) []word {
 			{"--concurrency", "steps at the same time"}, {"--drain", "how long steps may go on"}, {"--exit-when-orphaned", "leave without a control plane"},
 			{"--log-format", "auto, text or json"}, {"--log-level", "debug, info, warn or error"}, {"--help", "print how it is used"},
 		}
+	case name == "mcp":
+		return []word{
+			{"--log-format", "auto, text or json"}, {"--log-level", "debug, info, warn or error"}, {"--help", "print how it is used"},
+		}
 	}
 	return []word{{"--help", "print how it is used"}}
 }

@@ -41,6 +41,7 @@ From nothing to a run and back:
 func otherCommands() []word {
 	return []word{
 		{"worker", "Run this machine's worker"},
+		{"mcp", "Serve the commands as MCP tools, for agents"},
 		{"completion", "Print a completion script for bash, zsh or fish"},
 		{"help", "Print this, the contract of a command, or a topic"},
 		{"version", "Print the version"},
@@ -70,6 +71,8 @@ func (p *Program) help(name string) int {
 		text = fmt.Sprintf("%s\n\n%s", page.Summary, page.Text)
 	} else if name == "worker" {
 		text = workerHelp
+	} else if name == "mcp" {
+		text = mcpHelp
 	} else if name == "completion" {
 		text = completionHelp
 	}
@@ -157,4 +160,21 @@ Options
   --log-format, --log-level   auto, text or json; debug, info, warn or error
 
 Its state (device key, records of steps) is in the directory machine of the data directory (ERRAND_DATA_DIR).
+`
+
+const mcpHelp = `errand mcp: Serve the commands as MCP tools on standard input and output
+
+Usage: errand mcp [--log-format auto|text|json] [--log-level debug|info|warn|error]
+
+For agents that start their tool servers themselves. Each command is a tool of the same name, with the same
+input, result and errors; errand <command> --help is its contract. Agents are told of it in their own way:
+  claude mcp add errand -- errand mcp
+  codex mcp add errand -- errand mcp
+
+The service is looked for at each call, in the order that errand --help names. While none runs, a call is
+refused with runtime_unavailable and the server goes on: start errandd and call again.
+Standard output carries the protocol and nothing else, one JSON-RPC message a line; the options are about what
+standard error tells. It ends when its input ends, and on SIGINT and SIGTERM.
+
+A service that is always there serves the same tools over HTTP, at /mcp of errandd.
 `

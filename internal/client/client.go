@@ -49,6 +49,8 @@ type RemoteError struct {
 	Message    string
 	Details    json.RawMessage
 	RetryAfter time.Duration
+	// RequestID names the request in the service's log; "" where the service did not say.
+	RequestID string
 }
 
 // Error returns the code and the sentence.
@@ -162,6 +164,7 @@ func (c *Client) remoteError(response *http.Response, body []byte) error {
 			Code    automation.Code `json:"code"`
 			Message string          `json:"message"`
 			Details json.RawMessage `json:"details"`
+			Request string          `json:"requestId"`
 		} `json:"error"`
 	}
 	if json.Unmarshal(body, &envelope) != nil || envelope.Error.Code == "" {
@@ -169,6 +172,7 @@ func (c *Client) remoteError(response *http.Response, body []byte) error {
 	}
 	remote := &RemoteError{
 		Status: response.StatusCode, Code: envelope.Error.Code, Message: envelope.Error.Message, Details: envelope.Error.Details,
+		RequestID: envelope.Error.Request,
 	}
 	if seconds, err := strconv.Atoi(strings.TrimSpace(response.Header.Get("Retry-After"))); err == nil {
 		remote.RetryAfter = time.Duration(seconds) * time.Second

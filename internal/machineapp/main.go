@@ -22,6 +22,7 @@ func Main(args []string) int {
 		Alive:     alive,
 		Version:   buildinfo.Version(),
 		RunWorker: runWorker,
+		RunMCP:    runMCP,
 	}
 	return program.Main(context.Background(), args)
 }
