@@ -68,11 +68,17 @@ func newID() string { return uuid.Must(uuid.NewV7()).String() }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	return newWorldAt(t, time.Now)
+}
+
+// newWorldAt returns a world with a clock of its own.
+func newWorldAt(t *testing.T, now func() time.Time) *world {
+	t.Helper()
 	w := &world{t: t, log: &syncBuffer{}}
 	logger := slog.New(slog.NewTextHandler(w.log, nil))
 	changes := notify.New()
 	ledger, err := store.Open(t.Context(), store.Options{
-		URL: filepath.Join(t.TempDir(), "errand.db"), Now: time.Now, NewID: newID, Logger: logger,
+		URL: filepath.Join(t.TempDir(), "errand.db"), Now: now, NewID: newID, Logger: logger,
 		OnRunChange: func(runID, _ string) { changes.Notify(runID) },
 	})
 	if err != nil {
@@ -91,7 +97,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.api, err = api.New(api.Options{
-		Service: &catalog.Service{Ledger: panicking{ledger}, Engine: w, Changes: changes, Now: time.Now},
+		Service: &catalog.Service{Ledger: panicking{ledger}, Engine: w, Changes: changes, Now: now},
 		Users:   users{w}, Machines: machines{w}, Ledger: ledger,
 		InstallationID: install.ID, Namespace: "errand", AllowedHosts: []string{"127.0.0.1", "errand.example.com"},
 		Ready: ledger.Ping, Version: "test", Now: time.Now, NewID: newID, Logger: logger,
@@ -333,8 +339,8 @@ func TestBadInput(t *testing.T) {
 		"trailing data":    {`{"name":"x"} {}`, nil},
 		"an array":         {`[]`, nil},
 		"several mistakes": {`{"nam":"x","enabled":"yes"}`, []string{"nam", "enabled", "name"}},
-		"a schedule, which cannot run yet": {
-			`{"name":"x","schedules":[{"cron":"* * * * *","timezone":"UTC"}]}`, []string{"schedules"},
+		"a schedule that never fires": {
+			`{"name":"x","schedules":[{"every":"1h"},{"cron":"0 0 30 2 *","timezone":"UTC"}]}`, []string{"schedules[1].cron"},
 		},
 	}
 	for name, test := range tests {
@@ -678,7 +684,8 @@ func TestUpdateAndDelete(t *testing.T) {
 		"an unknown member":   {`{"nmae":"x"}`, 400, "validation_failed", "nmae"},
 		"a bad plan":          {`{"name":"x","workflow":{"compiled":{"version":2,"steps":[]}}}`, 400, "validation_failed", "workflow.compiled.steps"},
 		"a machine of none":   {`{"name":"x","machine_id":"` + newID() + `"}`, 400, "validation_failed", "machine_id"},
-		"a trigger to add":    {`{"schedules":{"add":[{"cron":"* * * * *"}]}}`, 400, "validation_failed", "schedules.add"},
+		"a bad schedule":      {`{"schedules":{"add":[{"cron":"* * * * *"}]}}`, 400, "validation_failed", "schedules.add[0].timezone"},
+		"no such schedule":    {`{"schedules":{"remove":["` + newID() + `"]}}`, 400, "validation_failed", "schedules.remove[0]"},
 		"a trigger to remove": {`{"webhooks":{"remove":["x"]}}`, 400, "validation_failed", "webhooks.remove"},
 	}
 	for name, test := range refusals {

@@ -19,7 +19,7 @@ type DefinitionInput struct {
 	Enabled     *bool            `json:"enabled" doc:"whether runs may be admitted; default true"`
 	MachineID   *MachineRef      `json:"machineId" doc:"the machine that executes it; may be left out when there is one"`
 	Workflow    *WorkflowInput   `json:"workflow" doc:"script, the human text, and compiled, the plan"`
-	Schedules   NoTriggers       `json:"schedules" doc:"must be empty in this version"`
+	Schedules   ScheduleInputs   `json:"schedules" doc:"when it runs by itself: cron with timezone, every, or at, and more, at most 100"`
 	Webhooks    NoTriggers       `json:"webhooks" doc:"must be empty in this version"`
 }
 
@@ -38,6 +38,7 @@ func (in DefinitionInput) Definition() Definition {
 	if in.Workflow != nil {
 		d.Workflow = in.Workflow.Workflow()
 	}
+	d.Schedules = in.Schedules.Definitions()
 	return d
 }
 

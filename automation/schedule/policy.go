@@ -91,8 +91,8 @@ func DefaultPolicy() Policy {
 // the same as absent.
 type PolicyInput struct {
 	MaxOccurrences *Occurrences  `json:"maxOccurrences" doc:"how many runs are admitted in all, at least 1; default: no limit"`
-	Overlap        *Overlap      `json:"overlap" doc:"what a firing does while earlier runs are unfinished: queue, parallel, skip, queue_one or cancel_running; default queue"`
-	CatchUp        *CatchUp      `json:"catchUp" doc:"which missed instants are caught up: latest, all or none; default latest"`
+	Overlap        *Overlap      `json:"overlap" enum:"queue,parallel,skip,queue_one,cancel_running" doc:"what a firing does while earlier runs are unfinished: queue, parallel, skip, queue_one or cancel_running; default queue"`
+	CatchUp        *CatchUp      `json:"catchUp" enum:"latest,all,none" doc:"which missed instants are caught up: latest, all or none; default latest"`
 	CatchUpWindow  *WindowMillis `json:"catchUpWindowMs" doc:"how late a missed instant may be and still be caught up; default 24 hours"`
 	Jitter         *JitterMillis `json:"jitterMs" doc:"delays each admission by a stable amount below this, at most 24 hours; default 0"`
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/strictjson"
@@ -82,6 +84,8 @@ type wanted struct {
 	definition automation.Definition
 	stored     *automation.Automation // nil for one that is to be created
 	changes    []string
+	// sent are its schedules in the order of the input, those that are stored already with their ids.
+	sent []automation.ScheduleDefinition
 }
 
 func (w wanted) result() AppliedAutomation {
@@ -105,7 +109,11 @@ func apply(ctx context.Context, s *Service, p Principal, in ApplyInput) (ApplyRe
 	if err != nil {
 		return ApplyResult{}, err
 	}
-	result := ApplyResult{DryRun: in.DryRun, Warnings: in.warnings, Automations: make([]AppliedAutomation, 0, len(all))}
+	about, err := checkTimings(all, s.Now())
+	if err != nil {
+		return ApplyResult{}, err
+	}
+	result := ApplyResult{DryRun: in.DryRun, Warnings: slices.Concat(in.warnings, about), Automations: make([]AppliedAutomation, 0, len(all))}
 	for i, w := range all {
 		applied := w.result()
 		if !in.DryRun {
@@ -116,6 +124,20 @@ func apply(ctx context.Context, s *Service, p Principal, in ApplyInput) (ApplyRe
 		result.Automations = append(result.Automations, applied)
 	}
 	return result, nil
+}
+
+// checkTimings refuses new schedules that never fire, and returns warnings about new ones.
+func checkTimings(all []wanted, now time.Time) ([]automation.Violation, error) {
+	var refused violations
+	var warnings []automation.Violation
+	for i, w := range all {
+		bad, about := automation.CheckTimings(fmt.Sprintf("automations[%d].schedules", i), w.sent, now)
+		refused, warnings = append(refused, bad...), append(warnings, about...)
+	}
+	if len(refused) > 0 {
+		return nil, automation.Invalid(refused...)
+	}
+	return warnings, nil
 }
 
 // applyOne makes one change and returns the id of the automation.
@@ -129,7 +151,7 @@ func (s *Service) applyOne(ctx context.Context, p Principal, w wanted) (string, 
 	}
 	_, err := s.Ledger.UpdateAutomation(ctx, p.OwnerID, w.stored.ID, w.stored.Version, func(d *automation.Definition) error {
 		d.Name, d.Description, d.Enabled = w.definition.Name, w.definition.Description, w.definition.Enabled
-		d.MachineID, d.Workflow = w.definition.MachineID, w.definition.Workflow
+		d.MachineID, d.Workflow, d.Schedules = w.definition.MachineID, w.definition.Workflow, w.definition.Schedules
 		return nil
 	})
 	return w.stored.ID, err
@@ -155,13 +177,15 @@ func (s *Service) compareWithStored(ctx context.Context, p Principal, definition
 	}
 	all := make([]wanted, 0, len(definitions))
 	for i, definition := range definitions {
-		w := wanted{definition: definition}
+		w := wanted{definition: definition, sent: definition.Schedules}
 		if id := ids[definition.Name]; id != "" {
 			stored, err := s.Ledger.Automation(ctx, p.OwnerID, id)
 			if err != nil {
 				return nil, err
 			}
 			w.stored = &stored
+			w.sent = nameSchedules(stored.Schedules, definition.Schedules)
+			w.definition.Schedules = inStoredOrder(stored.Schedules, w.sent)
 		}
 		if err := s.chooseMachine(ctx, p, &w, i); err != nil {
 			return nil, err

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,9 +17,12 @@ import (
 // AutomationResult is an automation as commands return it.
 type AutomationResult struct {
 	automation.Automation
-	// Schedules and Webhooks are the automation's triggers; this version has none.
-	Schedules []struct{} `json:"schedules"`
-	Webhooks  []struct{} `json:"webhooks"`
+	// Schedules are in the order of their creation.
+	Schedules []ScheduleResult `json:"schedules"`
+	// Webhooks are the automation's webhooks; this version has none.
+	Webhooks []struct{} `json:"webhooks"`
+	// Drops are there in the answer of get: firings of its schedules that were not admitted, recorded last first.
+	Drops *[]automation.ScheduleDrop `json:"drops,omitempty" doc:"firings of its schedules that were not admitted, recorded last first; get only"`
 	// Runs are there when they were asked for, newest first, without outputs.
 	Runs *[]automation.Run `json:"runs,omitempty" doc:"its latest runs, when they were asked for, without outputs"`
 	// Warnings are things that were accepted and may not mean what their author thinks.
@@ -48,7 +52,7 @@ type RunsResult struct {
 }
 
 func present(a automation.Automation) AutomationResult {
-	return AutomationResult{Automation: a, Schedules: []struct{}{}, Webhooks: []struct{}{}}
+	return AutomationResult{Automation: a, Schedules: presentSchedules(a.Schedules), Webhooks: []struct{}{}}
 }
 
 func create(ctx context.Context, s *Service, p Principal, in CreateInput) (AutomationResult, error) {
@@ -67,7 +71,8 @@ func create(ctx context.Context, s *Service, p Principal, in CreateInput) (Autom
 		return AutomationResult{}, err
 	}
 	result := present(created)
-	result.Warnings = in.warnings
+	_, about := automation.CheckTimings("schedules", definition.Schedules, s.Now())
+	result.Warnings = slices.Concat(in.warnings, about)
 	return result, nil
 }
 
@@ -122,6 +127,15 @@ func get(ctx context.Context, s *Service, p Principal, in GetInput) (AutomationR
 		return AutomationResult{}, err
 	}
 	result := present(found)
+	addUpcoming(result.Schedules, found.Schedules)
+	drops, err := s.Ledger.ScheduleDrops(ctx, p.OwnerID, found.ID, shownDrops)
+	if err != nil {
+		return AutomationResult{}, err
+	}
+	if drops == nil {
+		drops = []automation.ScheduleDrop{}
+	}
+	result.Drops = &drops
 	if in.IncludeRuns {
 		page, err := runs(ctx, s, p, RunsInput{AutomationID: &in.AutomationID, Limit: in.RunsLimit})
 		if err != nil {

@@ -19,7 +19,7 @@ type UpdateInput struct {
 	Enabled         strictjson.Optional[bool]                       `json:"enabled,omitzero" doc:"whether runs may be admitted; null: true"`
 	MachineID       strictjson.Optional[automation.MachineRef]      `json:"machine_id,omitzero" doc:"the machine that executes it; null: as for create"`
 	Workflow        strictjson.Optional[automation.WorkflowInput]   `json:"workflow,omitzero" doc:"script and compiled, replaced together; null: an empty draft"`
-	Schedules       *TriggerChanges                                 `json:"schedules,omitempty" doc:"must change nothing in this version"`
+	Schedules       *automation.ScheduleChanges                     `json:"schedules,omitempty" doc:"schedules to add, update and remove; the others stay as they are"`
 	Webhooks        *TriggerChanges                                 `json:"webhooks,omitempty" doc:"must change nothing in this version"`
 
 	warnings []automation.Violation
@@ -51,8 +51,9 @@ func (v *violations) version(expected *int64) {
 	}
 }
 
-// apply makes the change to a definition; machineID is what a null machine means.
-func (in UpdateInput) apply(d *automation.Definition, machineID string) {
+// apply makes the change to a definition that is saved at the time now, and returns warnings about it; machineID is
+// what a null machine means. Error: validation_failed.
+func (in UpdateInput) apply(d *automation.Definition, machineID string, now time.Time) ([]automation.Violation, error) {
 	if in.Name != nil {
 		d.Name = string(*in.Name)
 	}
@@ -71,6 +72,10 @@ func (in UpdateInput) apply(d *automation.Definition, machineID string) {
 	if in.Workflow.Present {
 		d.Workflow = in.Workflow.Value.Workflow()
 	}
+	if in.Schedules != nil {
+		return in.Schedules.Apply(d, "schedules", now)
+	}
+	return nil, nil
 }
 
 func update(ctx context.Context, s *Service, p Principal, in UpdateInput) (AutomationResult, error) {
@@ -81,16 +86,17 @@ func update(ctx context.Context, s *Service, p Principal, in UpdateInput) (Autom
 			return AutomationResult{}, machineMember(err)
 		}
 	}
+	var about []automation.Violation
 	changed, err := s.Ledger.UpdateAutomation(ctx, p.OwnerID, in.AutomationID, orEmpty(in.ExpectedVersion),
-		func(d *automation.Definition) error {
-			in.apply(d, machineID)
-			return nil
+		func(d *automation.Definition) (err error) {
+			about, err = in.apply(d, machineID, s.Now())
+			return err
 		})
 	if err != nil {
 		return AutomationResult{}, machineMember(err)
 	}
 	result := present(changed)
-	result.Warnings = in.warnings
+	result.Warnings = slices.Concat(in.warnings, about)
 	return result, nil
 }
 

@@ -11,7 +11,7 @@ func Commands() []Command {
 	return []Command{
 		createCommand, getCommand, listCommand, updateCommand, deleteCommand,
 		runNowCommand, runCommand, runsCommand, cancelRunCommand, cancelRunsCommand, retryRunCommand,
-		applyCommand, exportCommand, machinesCommand,
+		applyCommand, exportCommand, previewScheduleCommand, machinesCommand,
 	}
 }
 
@@ -19,7 +19,8 @@ var createCommand = define(Command{
 	Name:    "create",
 	Summary: "Create an automation",
 	Scope:   automation.ScopeControl,
-	Contract: `Stores a named plan of ordered steps for one machine. Nothing runs yet: use run-now.
+	Contract: `Stores a named plan of ordered steps for one machine. It runs when one of its schedules fires, and with
+run-now.
 
 A plan of version 2 has steps of three kinds, which are never aliases of one another:
   action   {"id", "kind": "action", "actionId", "input"}: calls an action of the machine, e.g. channels.notify_user
@@ -30,6 +31,13 @@ timeoutMs (default 1 hour), maxOutputBytes (default 256 KiB a stream) and leftov
 A plan of version 1 has only actions, with id, actionId and input. Steps run one after another; the first that
 fails ends the run. The exact object {"$runInput": true} inside an action's input or a stdin becomes the
 run's input.
+
+schedules say when it runs by itself. Each has exactly one of
+  cron   five fields, or @daily and the like, with timezone, e.g. {"cron": "0 9 * * MON-FRI", "timezone": "Europe/Berlin"}
+  every  a duration of whole seconds, e.g. {"every": "90m"}, counted from anchor (default: from now)
+  at     one instant, e.g. {"at": "2027-03-01T07:00", "timezone": "Europe/Berlin"}
+and may have maxOccurrences, overlap, catchUp, catchUpWindowMs, jitterMs, input and enabled: see help schedule. Use
+preview-schedule to see when one fires.
 
 machineId may be left out when there is one machine, or when the command is given on a machine.
 Without workflow.compiled the automation is a draft: it is kept, and not executable.
@@ -46,7 +54,8 @@ var getCommand = define(Command{
 	Name:    "get",
 	Summary: "Show an automation",
 	Scope:   automation.ScopeRead,
-	Contract: `Returns the automation with its plan. With include_runs also its latest runs, newest first, without
+	Contract: `Returns the automation with its plan, its schedules with their next instants, and in drops the firings of
+its schedules that were not admitted, with the reason, recorded last first. With include_runs also its latest runs, newest first, without
 outputs; use run to read one whole.`,
 	Example: `{"automation_id":"0193f5a0-0000-7000-8000-000000000000","include_runs":true,"runs_limit":5}`,
 	Effect:  EffectRead,
@@ -163,9 +172,12 @@ var updateCommand = define(Command{
 	Name:    "update",
 	Summary: "Change an automation",
 	Scope:   automation.ScopeControl,
-	Contract: `Changes any of name, description, enabled, machine_id and workflow, all or nothing. What is absent stays as
-it is; null means the default. workflow is replaced as a whole. The version goes up by one when something
-changed. With expected_version the change is refused (version_conflict) when somebody else changed the
+	Contract: `Changes any of name, description, enabled, machine_id, workflow and schedules, all or nothing. What is absent
+stays as it is; null means the default. workflow is replaced as a whole. schedules is {"add": […], "update": [{"id",
+…}], "remove": ["id", …]}; those that it does not name stay as they are. What is due of a schedule that changes is
+settled first, and a new timing counts from now. A cron, every or at in place of one of another kind replaces all that
+said when the schedule fires. enabled true on a schedule also resumes it when an operator has paused it. The version
+goes up by one when something changed. With expected_version the change is refused (version_conflict) when somebody else changed the
 automation in between: read it again and repeat.
 Runs that exist execute the snapshot that they were admitted with. enabled false stops admission only.
 To change a plan from a file, put automation_id beside workflow in it and give it with --file.`,
@@ -186,6 +198,19 @@ unless cancel_runs is true; unfinished_runs says how many there still are.`,
 	Route:   Route{Method: http.MethodDelete, Path: "/automations/{automation_id}", Status: http.StatusOK},
 	Errors:  []automation.Code{automation.CodeNotFound, automation.CodeVersionConflict},
 }, decodeInto[DeleteInput], hinted(remove, afterDelete))
+
+var previewScheduleCommand = define(Command{
+	Name:    "preview-schedule",
+	Summary: "Show when a schedule would fire",
+	Scope:   automation.ScopeRead,
+	Contract: `Takes one schedule as create does, as the members of the input itself, and stores nothing. Returns its next
+instants after from, at most count and never more than maxOccurrences, what it says in words, and warnings about what
+its author may not have meant. Instants are without jitter, which delays the admission of a run and not its instant.
+An every without anchor is counted from now, as if the schedule were created by this call.`,
+	Example: `{"cron":"0 9 * * MON#1","timezone":"Europe/Berlin","count":3}`,
+	Effect:  EffectRead,
+	Route:   Route{Method: http.MethodPost, Path: "/schedules/preview", Status: http.StatusOK},
+}, decodeInto[PreviewInput], preview)
 
 var machinesCommand = define(Command{
 	Name:    "machines",

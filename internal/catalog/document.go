@@ -19,11 +19,13 @@ type DefinitionDocument struct {
 	Enabled     bool                `json:"enabled"`
 	MachineID   string              `json:"machineId,omitempty"`
 	Workflow    automation.Workflow `json:"workflow"`
+	Schedules   []ScheduleDocument  `json:"schedules,omitempty"`
 }
 
 func documentOf(d automation.Definition) DefinitionDocument {
 	return DefinitionDocument{
 		Name: d.Name, Description: d.Description, Enabled: d.Enabled, MachineID: d.MachineID, Workflow: d.Workflow,
+		Schedules: scheduleDocuments(d.Schedules),
 	}
 }
 
@@ -31,6 +33,7 @@ func documentOf(d automation.Definition) DefinitionDocument {
 func definitionOf(a automation.Automation) automation.Definition {
 	return automation.Definition{
 		Name: a.Name, Description: a.Description, Enabled: a.Enabled, MachineID: a.MachineID, Workflow: a.Workflow,
+		Schedules: scheduleDefinitions(a.Schedules),
 	}
 }
 

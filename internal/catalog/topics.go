@@ -12,6 +12,7 @@ type Topic struct{ Name, Summary, Text string }
 func Topics() []Topic {
 	return []Topic{
 		{"plan", "The format of a plan, field by field", planTopic},
+		{"schedule", "When a schedule fires, and what it does then", scheduleTopic},
 		{"result", "What a run and its steps look like", resultTopic},
 		{"errors", "Every error code: what it means and what to do", errorsTopic()},
 	}
@@ -45,6 +46,32 @@ The exact object {"$runInput": true} inside an action's input or a stdin becomes
 A program finds its run and step in ERRAND_RUN_ID, ERRAND_STEP_ID and ERRAND_IDEMPOTENCY_KEY, which stays the same
 when the step is executed again: after a crash of the machine, or after its worker was stopped or killed.
 At most 100 steps; the plan 1 MiB; a run's input 1 MiB; a step with the input in its place 4 MiB.
+`
+
+const scheduleTopic = `A schedule of an automation has exactly one of cron, every and at, and admits one run for each instant.
+
+  cron             minute, hour, day of month, month, day of week; or @hourly @daily @weekly @monthly @yearly. Names such as
+                   MON and JAN, lists, ranges and steps; L is the last day of the month, MON#2 the second Monday, FRIL the
+                   last Friday. If neither day field begins with *, a day matches when either of the two does
+  timezone         IANA name such as Europe/Berlin; required with cron, and with an at that is a local time
+  every            a duration of whole seconds: 20s, 90m, 1h30m
+  anchor           RFC 3339 instant that every is counted from; default the creation of the schedule
+  at               RFC 3339 instant, or a local time with timezone; fires once
+  maxOccurrences   how many runs are admitted in all; then the schedule is finished. Default: no limit
+  overlap          what a firing does while earlier runs of the schedule are unfinished, also those that wait for their
+                   machine: queue (default: runs execute one after another), parallel, skip (the firing is dropped),
+                   queue_one (at most one run waits), cancel_running (earlier runs are cancelled)
+  catchUp          of instants missed by more than a minute, while the control plane was down: latest (default: the most
+                   recent one, unless a later instant is due), all, none
+  catchUpWindowMs  how late a missed instant may be and still be caught up; default 86400000 (24 hours)
+  jitterMs         delays each admission by a stable amount below this; the instant stays what it is. Default 0
+  input            the input of its runs; default null
+  enabled          default true
+
+When clocks change: a schedule whose minute and hour are both fixed, such as 30 2 * * *, fires exactly once on each
+matching day, at the first instant after a gap and at the first of two equal times. Others just go on.
+What is not admitted is kept as a drop with its reason: overlap, missed, outside_window, max_occurrences,
+machine_revoked or not_executable. get shows the drops of an automation.
 `
 
 const resultTopic = `run shows a run with its snapshot: plan and input do not change when the automation does.

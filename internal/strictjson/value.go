@@ -54,6 +54,11 @@ func (v Value) Report(format string, args ...any) {
 	v.doc.report(v.at, fmt.Sprintf(format, args...))
 }
 
+// ReportMember refuses the document for a reason that lies in a member of this object, which may be absent.
+func (v Value) ReportMember(name, format string, args ...any) {
+	v.doc.report(v.at.member(name), fmt.Sprintf(format, args...))
+}
+
 // Missing refuses the document because this object has no member of that name.
 func (v Value) Missing(name string) { v.doc.report(v.at.member(name), "is required") }
 
