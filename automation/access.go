@@ -1,5 +1,10 @@
 package automation
 
+import (
+	"context"
+	"time"
+)
+
 // Scope is how much a caller may do with what belongs to its owner. Each scope includes those before it.
 type Scope string
 
@@ -72,4 +77,79 @@ type Origin struct {
 	Address string
 	// RequestID is the id of the call in the log.
 	RequestID string
+}
+
+// Owner is a person or a program to whom automations, runs, machines and keys belong.
+type Owner struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// Issuer and Subject are who the owner is at an identity provider; empty for one that is known by keys alone.
+	Issuer    string    `json:"issuer,omitempty"`
+	Subject   string    `json:"subject,omitempty"`
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+// NewOwner is an owner to be stored.
+type NewOwner struct{ Name, Issuer, Subject string }
+
+// APIKey is a key as it is kept: without its secret, which only whoever made it has seen.
+type APIKey struct {
+	ID         string     `json:"id"`
+	OwnerID    string     `json:"ownerId"`
+	Name       string     `json:"name"`
+	Scope      Scope      `json:"scope"`
+	CreatedBy  Actor      `json:"createdBy"`
+	CreatedAt  time.Time  `json:"createdAt"`
+	ExpiresAt  *time.Time `json:"expiresAt,omitempty"`
+	LastUsedAt *time.Time `json:"lastUsedAt,omitempty"`
+	RevokedAt  *time.Time `json:"revokedAt,omitempty"`
+}
+
+// Usable returns nil for a key that is accepted at a time, else unauthorized with the reason.
+func (k APIKey) Usable(now time.Time) error {
+	switch {
+	case k.RevokedAt != nil:
+		return Errorf(CodeUnauthorized, "the API key was revoked at %s; make a new one", k.RevokedAt.Format(time.RFC3339))
+	case k.ExpiresAt != nil && !now.Before(*k.ExpiresAt):
+		return Errorf(CodeUnauthorized, "the API key expired at %s; make a new one", k.ExpiresAt.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// NewAPIKey is a key to be stored. Hash is the SHA-256 of the secret in hexadecimal.
+type NewAPIKey struct {
+	OwnerID   string
+	Name      string
+	Hash      string
+	Scope     Scope
+	CreatedBy Actor
+	ExpiresAt *time.Time
+}
+
+// KeyUsedEvery is how far the stored time of a key's last use may be behind.
+const KeyUsedEvery = time.Minute
+
+// AccessStore keeps owners and API keys.
+type AccessStore interface {
+	// CreateOwner stores an owner. Errors: validation_failed, also when the subject has an owner already.
+	CreateOwner(ctx context.Context, o NewOwner) (Owner, error)
+	// Owner returns one owner, else not_found.
+	Owner(ctx context.Context, id string) (Owner, error)
+	// OwnerOfSubject returns the owner whom an identity provider vouches for, and makes it at the first time.
+	OwnerOfSubject(ctx context.Context, o NewOwner) (Owner, error)
+	// Owners returns a page of all owners, oldest first, and the cursor of the next page or "".
+	Owners(ctx context.Context, limit int, cursor string) ([]Owner, string, error)
+
+	// CreateKey stores a key. Errors: validation_failed, not_found for an owner that does not exist.
+	CreateKey(ctx context.Context, k NewAPIKey) (APIKey, error)
+	// KeyOfHash returns the key with a hash, whatever its state, else not_found.
+	KeyOfHash(ctx context.Context, hash string) (APIKey, error)
+	// KeyUsed records that a key, as it was read, was used at t. Calls may come often; the stored value is at
+	// most [KeyUsedEvery] behind.
+	KeyUsed(ctx context.Context, k APIKey, t time.Time) error
+	// Keys returns a page of the owner's keys, newest first, and the cursor of the next page or "".
+	Keys(ctx context.Context, ownerID string, limit int, cursor string) ([]APIKey, string, error)
+	// RevokeKey makes a key useless at once. A key that is revoked stays as it is. An empty owner means any;
+	// another owner's key is not_found.
+	RevokeKey(ctx context.Context, ownerID, id string) (APIKey, error)
 }

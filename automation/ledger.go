@@ -218,6 +218,8 @@ type Ledger interface {
 	ScheduleStore
 	StepLedger
 	MachineStore
+	AccessStore
+	AuditStore
 	// Installation returns the identity of this installation.
 	Installation(ctx context.Context) (Installation, error)
 	// Ping reports store_unavailable when the database does not answer.

@@ -161,6 +161,9 @@ func runNow(ctx context.Context, s *Service, p Principal, in RunNowInput) (RunRe
 		return RunResult{}, err
 	}
 	s.Engine.Admitted(run.ID)
+	if err := settled(ctx, run); err != nil {
+		return automation.Run{}, err
+	}
 	return s.await(ctx, p, run.ID, time.Duration(in.WaitMs)*time.Millisecond)
 }
 

@@ -1,6 +1,7 @@
 package catalog_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/catalog"
@@ -121,8 +123,23 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
+// auditLedger keeps the audit, and fails at whatever else is asked of it.
+type auditLedger struct {
+	catalog.Ledger
+	entries []automation.AuditEntry
+	err     error
+}
+
+func (l *auditLedger) AppendAudit(ctx context.Context, e automation.AuditEntry) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	l.entries = append(l.entries, e)
+	return l.err
+}
+
 // TestExecuteAsksForTheScope shows that a command looks at nothing before the caller may use it: the input here
-// is none, and there is no service.
+// is none, and the ledger would fail.
 func TestExecuteAsksForTheScope(t *testing.T) {
 	t.Parallel()
 	scopes := []automation.Scope{"", automation.ScopeRead, automation.ScopeControl, automation.ScopePerson, automation.ScopeAdmin}
@@ -132,9 +149,13 @@ func TestExecuteAsksForTheScope(t *testing.T) {
 			if scope.Allows(c.Scope) {
 				want = automation.CodeValidationFailed
 			}
-			_, err := c.Execute(t.Context(), nil, catalog.Principal{Scope: scope}, []byte("["))
+			l := &auditLedger{}
+			_, err := c.Execute(t.Context(), &catalog.Service{Ledger: l, Now: time.Now}, catalog.Principal{Scope: scope}, []byte("["))
 			if got := automation.CodeOf(err); got != want {
 				t.Errorf("%s with the scope %q: %q, want %q", c.Name, scope, got, want)
+			}
+			if noted := len(l.entries) == 1; noted != (want == automation.CodeForbidden || c.Changes()) {
+				t.Errorf("%s with the scope %q: the audit has %v", c.Name, scope, l.entries)
 			}
 		}
 	}

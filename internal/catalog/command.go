@@ -114,8 +114,22 @@ func (c Command) Codes() []string {
 func (c Command) Check(input []byte) error { return c.check(input) }
 
 // Execute decodes an input and does what the command says, for the principal. It is the one place where the
-// principal's scope is compared with what the command needs; without it nothing of the input is looked at.
+// principal's scope is compared with what the command needs; without it nothing of the input is looked at. The
+// audit gets an entry for each call that changes something, and for each that the scope does not allow.
 func (c Command) Execute(ctx context.Context, s *Service, p Principal, input []byte) (any, error) {
+	n := &note{service: s, principal: p, command: c, input: input}
+	result, refusal := c.authorized(context.WithValue(ctx, noteKey{}, n), s, p, input)
+	if !c.Changes() && automation.CodeOf(refusal) != automation.CodeForbidden {
+		return result, refusal
+	}
+	// A refusal whose entry cannot be written is a refusal all the same.
+	if err := n.write(ctx, result, refusal); err != nil && refusal == nil {
+		return nil, err
+	}
+	return result, refusal
+}
+
+func (c Command) authorized(ctx context.Context, s *Service, p Principal, input []byte) (any, error) {
 	if err := p.Scope.Authorize(c.Name, c.Scope); err != nil {
 		return nil, err
 	}

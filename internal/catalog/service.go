@@ -12,6 +12,8 @@ import (
 type Ledger interface {
 	automation.AutomationStore
 	automation.RunStore
+	automation.AccessStore
+	automation.AuditStore
 	Machines(ctx context.Context, ownerID string, limit int, cursor string) ([]automation.MachineLoad, string, error)
 	MachineLoads(ctx context.Context, ids []string) (map[string]automation.MachineLoad, error)
 }
@@ -38,8 +40,11 @@ type Service struct {
 	Engine  Engine
 	Changes Changes
 	Now     func() time.Time
+	// NewKey makes an API key, and the hash that is stored of it.
+	NewKey func() (secret, hash string, err error)
 
 	applying sync.Mutex
+	refusals refusals
 }
 
 // pollEvery is how often a waiter looks at the ledger by itself, for changes that another server made.

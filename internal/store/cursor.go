@@ -14,6 +14,9 @@ const (
 	listAutomations = 'a'
 	listRuns        = 'r'
 	listMachines    = 'm'
+	listOwners      = 'o'
+	listKeys        = 'k'
+	listAudit       = 'l'
 )
 
 // position is the place of a row in a listing, which is ordered by creation and id.

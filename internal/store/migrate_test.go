@@ -6,11 +6,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/pressly/goose/v3"
 
+	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/store"
+	"github.com/errandhq/errand/internal/storetest"
 )
 
 func TestMigrationNames(t *testing.T) {
@@ -127,4 +130,24 @@ func lines(t *testing.T, db *sql.DB, query string, replace *strings.Replacer) []
 	}
 	slices.Sort(all)
 	return all
+}
+
+// TestTheAuditIsAppendOnly shows that the databases themselves refuse to change an entry.
+func TestTheAuditIsAppendOnly(t *testing.T) {
+	t.Parallel()
+	eachKind(t, func(t *testing.T, k kind) {
+		url := k.fresh(t)
+		ledger := open(t, url, storetest.Options{Now: time.Now, NewID: storetest.NewID})
+		installation, err := ledger.Installation(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := ledger.AppendAudit(t.Context(), automation.AuditEntry{OwnerID: installation.LocalOwnerID, Action: "delete"}); err != nil {
+			t.Fatal(err)
+		}
+		_, err = raw(t, k, url).ExecContext(t.Context(), `UPDATE audit SET action = 'get'`)
+		if err == nil || !strings.Contains(err.Error(), "append-only") {
+			t.Errorf("changing an entry: %v", err)
+		}
+	})
 }

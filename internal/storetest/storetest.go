@@ -62,6 +62,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Database) {
 		{"ScheduleRaces", scheduleRaceTests},
 		{"Machines", machineTests},
 		{"Hello", helloTests},
+		{"Access", accessTests},
 		{"Hostile", hostileTests},
 		{"Races", raceTests},
 		{"RetryRaces", retryRaceTests},
