@@ -6,11 +6,13 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"time"
 
 	"github.com/gin-gonic/gin"
+	"golang.org/x/time/rate"
 
 	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/catalog"
@@ -22,6 +24,8 @@ const maxBodyBytes = 8 << 20
 
 // Users authenticates people and programs that hold a token.
 type Users interface {
+	// Local reports whether a token is that of a program of the computer's user, which costs next to nothing.
+	Local(token string) bool
 	// User returns who a bearer token stands for and what it may do, else unauthorized.
 	User(ctx context.Context, token string) (catalog.Principal, error)
 }
@@ -48,6 +52,10 @@ type Options struct {
 	Ledger   Ledger
 	// InstallationID and Namespace tell machines their queue.
 	InstallationID, Namespace string
+	// TrustedProxies are the addresses and networks of proxies that say truly from where a call came.
+	TrustedProxies []string
+	// RateLimit is how many requests a second each caller may make; 0 is without limit.
+	RateLimit int
 	// AllowedHosts are the values of the Host header that are served.
 	AllowedHosts []string
 	// TemporalUI serves /temporal and everything below it, and authenticates on its own. Without it there is nothing.
@@ -69,18 +77,28 @@ type API struct {
 	Options
 	handler http.Handler
 	ends    *endBroker
+	gate    *gate
+	callers *limiter
 	openapi []byte
 }
 
 // New returns the API of the options.
 func New(o Options) (*API, error) {
-	a := &API{Options: o, ends: newEndBroker(o.Ledger, o.Logger)}
+	a := &API{
+		Options: o, ends: newEndBroker(o.Ledger, o.Logger), gate: newGate(o.Now),
+		callers: &limiter{perSecond: rate.Limit(o.RateLimit), burst: burstSeconds * o.RateLimit},
+	}
 	document, err := openAPI(o.Version)
 	if err != nil {
 		return nil, err
 	}
 	a.openapi = document
-	a.handler = a.routes()
+	gin.SetMode(gin.ReleaseMode)
+	router := gin.New()
+	if err := router.SetTrustedProxies(o.TrustedProxies); err != nil {
+		return nil, fmt.Errorf("reading the trusted proxies: %w", err)
+	}
+	a.handler = a.routes(router)
 	return a, nil
 }
 
@@ -93,9 +111,7 @@ func (a *API) Run(ctx context.Context) { a.ends.run(ctx) }
 // MachineHasEnds makes the API look at once for ends of a machine, which it would find within a second.
 func (a *API) MachineHasEnds(machineID string) { a.ends.kick(machineID) }
 
-func (a *API) routes() http.Handler {
-	gin.SetMode(gin.ReleaseMode)
-	router := gin.New()
+func (a *API) routes(router *gin.Engine) http.Handler {
 	router.HandleMethodNotAllowed = true
 	router.RedirectTrailingSlash = false
 	router.Use(a.identifyRequest, a.recoverPanic, secureHeaders, a.checkHost)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,6 +24,7 @@ import (
 
 	"github.com/errandhq/errand/api"
 	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/access"
 	"github.com/errandhq/errand/internal/catalog"
 	"github.com/errandhq/errand/internal/notify"
 	"github.com/errandhq/errand/internal/store"
@@ -42,6 +45,8 @@ type world struct {
 	machine automation.Machine
 	log     *syncBuffer
 
+	now       func() time.Time
+	ahead     atomic.Int64 // of the clock, in nanoseconds
 	mu        sync.Mutex
 	admitted  []string
 	cancelled []string
@@ -66,19 +71,33 @@ func (s *syncBuffer) String() string {
 
 func newID() string { return uuid.Must(uuid.NewV7()).String() }
 
+// worldOptions are what some tests want otherwise.
+type worldOptions struct {
+	proxies []string
+	rate    int
+	now     func() time.Time
+}
+
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	return newWorldAt(t, time.Now)
+	return newWorldWith(t, func(*worldOptions) {})
 }
 
 // newWorldAt returns a world with a clock of its own.
 func newWorldAt(t *testing.T, now func() time.Time) *world {
 	t.Helper()
-	w := &world{t: t, log: &syncBuffer{}}
+	return newWorldWith(t, func(o *worldOptions) { o.now = now })
+}
+
+func newWorldWith(t *testing.T, change func(*worldOptions)) *world {
+	t.Helper()
+	options := worldOptions{now: time.Now}
+	change(&options)
+	w := &world{t: t, now: options.now, log: &syncBuffer{}}
 	logger := slog.New(slog.NewTextHandler(w.log, nil))
 	changes := notify.New()
 	ledger, err := store.Open(t.Context(), store.Options{
-		URL: filepath.Join(t.TempDir(), "errand.db"), Now: now, NewID: newID, Logger: logger,
+		URL: filepath.Join(t.TempDir(), "errand.db"), Now: w.clock, NewID: newID, Logger: logger,
 		OnRunChange: func(runID, _ string) { changes.Notify(runID) },
 	})
 	if err != nil {
@@ -97,10 +116,15 @@ func newWorldAt(t *testing.T, now func() time.Time) *world {
 		t.Fatal(err)
 	}
 	w.api, err = api.New(api.Options{
-		Service: &catalog.Service{Ledger: panicking{ledger}, Engine: w, Changes: changes, Now: now},
-		Users:   users{w}, Machines: machines{w}, Ledger: ledger,
+		Service: &catalog.Service{Ledger: panicking{ledger}, Engine: w, Changes: changes, Now: w.clock, NewKey: newKey},
+		Users: access.New(access.Options{
+			Store: ledger, Runtime: func(token string) bool { return token == userToken }, LocalOwnerID: w.owner,
+			Now: w.clock, Logger: logger,
+		}),
+		Machines: machines{w}, Ledger: ledger,
+		TrustedProxies: options.proxies, RateLimit: options.rate,
 		InstallationID: install.ID, Namespace: "errand", AllowedHosts: []string{"127.0.0.1", "errand.example.com"},
-		Ready: ledger.Ping, Version: "test", Now: time.Now, NewID: newID, Logger: logger,
+		Ready: ledger.Ping, Version: "test", Now: w.clock, NewID: newID, Logger: logger,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -150,14 +174,13 @@ func (w *world) Cancelled(run automation.Run, begun string) {
 
 func (w *world) Up() bool { return true }
 
-type users struct{ w *world }
-
-func (u users) User(_ context.Context, token string) (catalog.Principal, error) {
-	if token != userToken {
-		return catalog.Principal{}, automation.Errorf(automation.CodeUnauthorized, "bad token")
-	}
-	return catalog.Principal{OwnerID: u.w.owner, Scope: automation.ScopeAdmin}, nil
+func newKey() (secret, hash string, err error) {
+	secret, err = access.NewKey(rand.Reader)
+	return secret, access.HashKey(secret), err
 }
+
+// clock is the time, moved forward by the test.
+func (w *world) clock() time.Time { return w.now().Add(time.Duration(w.ahead.Load())) }
 
 type machines struct{ w *world }
 

@@ -20,10 +20,16 @@ const (
 	keyMachine   = "machine"
 )
 
+// identifyRequest gives a request an id, and says in its context where it comes from; see [catalog.PrincipalOf].
 func (a *API) identifyRequest(c *gin.Context) {
 	id := a.NewID()
 	c.Set(keyRequestID, id)
 	c.Header("X-Request-Id", id)
+	a.setPrincipal(c, catalog.Principal{Origin: automation.Origin{Address: c.ClientIP(), RequestID: id}})
+}
+
+func (a *API) setPrincipal(c *gin.Context, p catalog.Principal) {
+	c.Request = c.Request.WithContext(catalog.WithPrincipal(c.Request.Context(), p))
 }
 
 // recoverPanic answers a panic as internal and logs it. A client that is gone is nobody's fault.
@@ -63,7 +69,9 @@ func (a *API) checkHost(c *gin.Context) {
 
 func secureHeaders(c *gin.Context) {
 	c.Header("X-Content-Type-Options", "nosniff")
+	c.Header("X-Frame-Options", "DENY")
 	c.Header("Referrer-Policy", "no-referrer")
+	c.Header("Cross-Origin-Resource-Policy", "same-origin")
 	c.Header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 	c.Header("Cache-Control", "no-store")
 }
@@ -84,25 +92,25 @@ func bodyIsRead(c *gin.Context) {
 	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Time{})
 }
 
-// requireUser lets a request in whose caller is known, and says in the request's context who that is; see
-// [catalog.PrincipalOf].
+// requireUser lets a request in whose caller is known and does not call too often, and says in the request's
+// context who that is; see [catalog.PrincipalOf].
 func (a *API) requireUser(c *gin.Context) {
 	principal, err := a.authenticate(c)
+	if err == nil {
+		err = a.limitCaller(principal)
+	}
 	if err != nil {
 		a.refuse(c, err)
 		return
 	}
-	c.Request = c.Request.WithContext(catalog.WithPrincipal(c.Request.Context(), principal))
+	a.setPrincipal(c, principal)
 }
 
 // authenticate returns who makes a request: whoever a bearer token stands for, or a machine by its proof. A
 // machine controls what its owner owns. It is the one way in for every face that serves people and programs.
 func (a *API) authenticate(c *gin.Context) (catalog.Principal, error) {
-	origin := automation.Origin{Address: c.ClientIP(), RequestID: c.GetString(keyRequestID)}
 	if token, ok := bearer(c.Request); ok {
-		principal, err := a.Users.User(c.Request.Context(), token)
-		principal.Origin = origin
-		return principal, err
+		return a.User(c.Request.Context(), token)
 	}
 	machine, err := a.authenticateMachine(c)
 	if err != nil {
@@ -110,7 +118,8 @@ func (a *API) authenticate(c *gin.Context) (catalog.Principal, error) {
 	}
 	return catalog.Principal{
 		OwnerID: machine.OwnerID, MachineID: machine.ID, Scope: automation.ScopeControl,
-		Actor: automation.Actor{Kind: automation.ActorMachine, ID: machine.ID}, Origin: origin,
+		Actor:  automation.Actor{Kind: automation.ActorMachine, ID: machine.ID},
+		Origin: catalog.PrincipalOf(c.Request.Context()).Origin,
 	}, nil
 }
 
@@ -130,10 +139,16 @@ func (a *API) authenticateMachine(c *gin.Context) (automation.Machine, error) {
 		return automation.Machine{}, automation.Errorf(automation.CodeUnauthorized,
 			"the request carries no credential; send the header Authorization: Bearer <token>")
 	}
-	return a.Machines.AuthenticateMachine(r.Context(), automation.Credential{
-		Method: r.Method, Path: r.URL.EscapedPath(),
-		Authorization: r.Header.Values("Authorization"), Proof: r.Header.Values("DPoP"),
+	var machine automation.Machine
+	origin := catalog.PrincipalOf(r.Context()).Origin
+	err := a.gate.pass(origin.Address, credentialOf(r), func() (err error) {
+		machine, err = a.Machines.AuthenticateMachine(r.Context(), automation.Credential{
+			Method: r.Method, Path: r.URL.EscapedPath(),
+			Authorization: r.Header.Values("Authorization"), Proof: r.Header.Values("DPoP"),
+		})
+		return err
 	})
+	return machine, err
 }
 
 func machineOf(c *gin.Context) automation.Machine {

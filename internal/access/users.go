@@ -55,6 +55,9 @@ type Users struct{ Options }
 // New returns the users of the options.
 func New(o Options) *Users { return &Users{o} }
 
+// Local reports whether a token is the one of server.json.
+func (u *Users) Local(token string) bool { return u.Runtime(token) }
+
 // User returns who a bearer token stands for, else unauthorized. With a refused key that is known the principal
 // says whose it is, and has no scope.
 func (u *Users) User(ctx context.Context, token string) (catalog.Principal, error) {

@@ -2,12 +2,14 @@ package app
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
 
 	"github.com/errandhq/errand/automation"
-	"github.com/errandhq/errand/internal/catalog"
+	"github.com/errandhq/errand/internal/access"
 	"github.com/errandhq/errand/internal/client"
 	"github.com/errandhq/errand/internal/identity"
 	"github.com/errandhq/errand/internal/runtimefile"
@@ -27,18 +29,31 @@ func (e engineSide) Cancelled(run automation.Run, begun string) {
 
 func (e engineSide) Up() bool { return e.app.engine.Up() }
 
-// runtimeUsers knows the one user of a local installation: whoever can read server.json.
-type runtimeUsers struct{ app *App }
-
-func (u runtimeUsers) User(_ context.Context, token string) (catalog.Principal, error) {
-	if !u.app.tokenHash.Matches(token) {
-		return catalog.Principal{}, automation.Errorf(automation.CodeUnauthorized,
-			"the token is not valid; a local one is in server.json and changes with each start of errandd")
+// users returns who may use the API: whoever can read server.json, the holders of keys and, where an issuer is
+// set, those whom it vouches for.
+func (a *App) users() (*access.Users, error) {
+	o := access.Options{
+		Store: a.ledger, Runtime: a.tokenHash.Matches, LocalOwnerID: a.install.LocalOwnerID, Now: a.now,
+		Logger: a.logger.With("component", "access"),
 	}
-	return catalog.Principal{
-		OwnerID: u.app.install.LocalOwnerID, Scope: automation.ScopeAdmin,
-		Actor: automation.Actor{Kind: automation.ActorRuntime, ID: u.app.install.LocalOwnerID},
-	}, nil
+	if a.settings.OIDCIssuer == "" {
+		return access.New(o), nil
+	}
+	issuer, err := access.NewOIDC(access.OIDCOptions{
+		Issuer: a.settings.OIDCIssuer, Audience: a.settings.OIDCAudience, AdminClaim: a.settings.OIDCAdminClaim,
+		HTTP: &http.Client{}, Now: a.now, Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, err
+	}
+	o.Issuer = issuer
+	return access.New(o), nil
+}
+
+// newKey makes an API key and what is stored of it.
+func newKey() (secret, hash string, err error) {
+	secret, err = access.NewKey(rand.Reader)
+	return secret, access.HashKey(secret), err
 }
 
 // machines authenticates and enrols machines.

@@ -60,6 +60,7 @@ type App struct {
 	changes   *notify.Hub
 	starter   *engine.Starter
 	gateway   *gateway.Gateway
+	service   *catalog.Service
 	api       *api.API
 	listener  net.Listener
 	publicURL string
@@ -336,12 +337,17 @@ func (a *App) serve(background context.Context) error {
 	if err != nil {
 		return err
 	}
-	service := &catalog.Service{
-		Ledger: a.ledger, Engine: engineSide{a}, Changes: a.changes, Now: a.now,
+	users, err := a.users()
+	if err != nil {
+		return err
+	}
+	a.service = &catalog.Service{
+		Ledger: a.ledger, Engine: engineSide{a}, Changes: a.changes, Now: a.now, NewKey: newKey,
 	}
 	a.api, err = api.New(api.Options{
-		Service: service, MCP: a.mcpHandler(service),
-		Users: runtimeUsers{a}, Machines: machines{a}, Ledger: a.ledger,
+		Service: a.service, MCP: a.mcpHandler(a.service),
+		Users: users, Machines: machines{a}, Ledger: a.ledger,
+		TrustedProxies: a.settings.TrustedProxies, RateLimit: a.settings.RateLimit,
 		InstallationID: a.install.ID, Namespace: a.engine.Namespace(),
 		AllowedHosts: a.allowedHosts(), TemporalUI: temporalUI, Ready: a.ready,
 		Version: buildinfo.Version(), Now: a.now, NewID: a.newID, Logger: a.logger.With("component", "api"),
@@ -350,6 +356,7 @@ func (a *App) serve(background context.Context) error {
 		return err
 	}
 	a.goBackground(func() { a.api.Run(background) })
+	a.goBackground(func() { a.purgeAudit(background) })
 	a.server = newHTTPServer(a.api, a.gateway, a.logger)
 	go func() {
 		if err := a.server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {

@@ -27,6 +27,12 @@ type Config struct {
 	DatabaseURL     string   `name:"database-url" env:"ERRAND_DATABASE_URL" help:"PostgreSQL to use instead of the embedded database." placeholder:"URL"`
 	TemporalAddress string   `name:"temporal-address" env:"ERRAND_TEMPORAL_ADDRESS" help:"Temporal to use instead of the embedded one, host:port; namespace, TLS and API key come from the TEMPORAL_* variables of its SDK." placeholder:"ADDRESS"`
 	MasterKeyFile   string   `name:"master-key-file" env:"ERRAND_MASTER_KEY_FILE" help:"Key that protects what is stored (default: master.key in the data directory)." placeholder:"FILE"`
+	OIDCIssuer      string   `name:"oidc-issuer" env:"ERRAND_OIDC_ISSUER" help:"OpenID Connect issuer whose tokens are accepted, as in their iss." placeholder:"URL"`
+	OIDCAudience    string   `name:"oidc-audience" env:"ERRAND_OIDC_AUDIENCE" help:"What must be in the aud of the issuer's tokens." placeholder:"AUDIENCE"`
+	OIDCAdminClaim  string   `name:"oidc-admin-claim" env:"ERRAND_OIDC_ADMIN_CLAIM" help:"Claim that makes a person an administrator, such as groups=errand-admins (default: nobody is)." placeholder:"NAME=VALUE"`
+	TrustedProxies  []string `name:"trusted-proxies" env:"ERRAND_TRUSTED_PROXIES" help:"Addresses or networks of proxies whose X-Forwarded-For is believed." placeholder:"CIDR,..."`
+	RateLimit       int      `name:"rate-limit" env:"ERRAND_RATE_LIMIT" default:"100" help:"Requests a second that each key, person and machine may make; 0: without limit."`
+	AuditDays       int      `name:"audit-days" env:"ERRAND_AUDIT_DAYS" default:"365" help:"Days for which the audit is kept; 0: for ever."`
 	LocalWorker     bool     `name:"local-worker" env:"ERRAND_LOCAL_WORKER" default:"true" negatable:"" help:"Enrol this machine and keep its worker running."`
 	LogFormat       string   `name:"log-format" env:"ERRAND_LOG_FORMAT" enum:"auto,text,json" default:"auto" help:"text, json, or auto: text on a terminal."`
 	LogLevel        string   `name:"log-level" env:"ERRAND_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"debug, info, warn or error."`
@@ -80,7 +86,26 @@ func (c *Config) complete() error {
 	if (c.TLSCertFile == "") != (c.TLSKeyFile == "") {
 		return errors.New("ERRAND_TLS_CERT_FILE and ERRAND_TLS_KEY_FILE go together: set both, or neither")
 	}
-	return c.checkListener()
+	return errors.Join(c.checkListener(), c.checkAccess())
+}
+
+// checkAccess checks the settings of who may do what and how often. Those of an issuer are checked by whoever
+// checks its tokens.
+func (c *Config) checkAccess() error {
+	for _, proxy := range c.TrustedProxies {
+		if _, _, err := net.ParseCIDR(proxy); err != nil && net.ParseIP(proxy) == nil {
+			return fmt.Errorf("ERRAND_TRUSTED_PROXIES must list addresses or networks such as 10.0.0.0/8, not %q", proxy)
+		}
+	}
+	switch {
+	case c.OIDCIssuer == "" && (c.OIDCAudience != "" || c.OIDCAdminClaim != ""):
+		return errors.New("ERRAND_OIDC_AUDIENCE and ERRAND_OIDC_ADMIN_CLAIM are of no use without ERRAND_OIDC_ISSUER: set it too")
+	case c.RateLimit < 0:
+		return errors.New("ERRAND_RATE_LIMIT must be 0 or more requests a second")
+	case c.AuditDays < 0:
+		return errors.New("ERRAND_AUDIT_DAYS must be 0 or more days")
+	}
+	return nil
 }
 
 // checkListener refuses to show tokens to a network.

@@ -64,10 +64,13 @@ func (g *Guard) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	token, to := strings.TrimSpace(r.PostForm.Get("token")), within(r.PostForm.Get("to"))
-	switch err := g.Authenticate(r.Context(), token); automation.CodeOf(err) {
+	switch err := g.SigningIn(r.Context(), token); automation.CodeOf(err) {
 	case "":
 	case automation.CodeUnauthorized:
-		g.showLogin(w, r, http.StatusUnauthorized, loginForm{To: to, Problem: "This token is not valid. It changes whenever errandd starts."})
+		g.showLogin(w, r, http.StatusUnauthorized, loginForm{To: to, Problem: "This token is not valid. The one of server.json changes whenever errandd starts."})
+		return
+	case automation.CodeForbidden:
+		g.showLogin(w, r, http.StatusForbidden, loginForm{To: to, Problem: "This token is valid, but only an administrator may use Temporal."})
 		return
 	default:
 		g.refuse(w, r, err)

@@ -36,8 +36,11 @@ const (
 type Options struct {
 	// UI serves the interface below Path. Without it every request is answered with where to look instead.
 	UI http.Handler
-	// Authenticate returns nil when a token may use the interface.
+	// Authenticate returns nil when a token may use the interface, unauthorized for one that stands for nobody, and
+	// forbidden for one that stands for somebody who may not.
 	Authenticate func(ctx context.Context, token string) error
+	// SigningIn is Authenticate for the token of the login form, of which there is something to be kept.
+	SigningIn func(ctx context.Context, token string) error
 	// PublicURL is the address that browsers see, without a path. Below https the session's cookie is never sent in
 	// the clear.
 	PublicURL string

@@ -25,6 +25,7 @@ import (
 
 const (
 	token  = "the token"
+	weak   = "a token of somebody who may not"
 	broken = "a token that cannot be checked"
 )
 
@@ -38,6 +39,8 @@ type world struct {
 	valid bool
 	now   time.Time
 	ids   int
+	// signedIn are the tokens of the login form, one after another.
+	signedIn []string
 	log   strings.Builder
 }
 
@@ -47,7 +50,7 @@ func newWorld(t *testing.T, change func(*temporalui.Options)) *world {
 	server := httptest.NewUnstartedServer(nil)
 	w.address = "http://" + server.Listener.Addr().String()
 	o := temporalui.Options{
-		UI: http.HandlerFunc(w.serve), Authenticate: w.authenticate, PublicURL: w.address, TokenFile: "/data/server.json",
+		UI: http.HandlerFunc(w.serve), Authenticate: w.authenticate, SigningIn: w.signIn, PublicURL: w.address, TokenFile: "/data/server.json",
 		NewSecret: func() string { w.ids++; return "session-" + strconv.Itoa(w.ids) },
 		Now: func() time.Time {
 			w.mu.Lock()
@@ -80,10 +83,17 @@ func (w *world) serve(answer http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(answer, "served")
 }
 
+func (w *world) signIn(ctx context.Context, given string) error {
+	w.signedIn = append(w.signedIn, given)
+	return w.authenticate(ctx, given)
+}
+
 func (w *world) authenticate(_ context.Context, given string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
+	case given == weak:
+		return automation.Errorf(automation.CodeForbidden, "/temporal needs the scope admin")
 	case given == broken:
 		return errors.New("the disk is gone")
 	case given == token && w.valid:
@@ -164,6 +174,7 @@ func TestCredentials(t *testing.T) {
 		"a person without":       {html, http.StatusUnauthorized, `<form method="post" action="/temporal/login">`},
 		"somebody's cookie":      {map[string]string{"Cookie": "errand_temporal=session-1"}, http.StatusUnauthorized, `"unauthorized"`},
 		"empty cookie":           {map[string]string{"Cookie": "errand_temporal="}, http.StatusUnauthorized, `"unauthorized"`},
+		"a token that may not":   {bearer(weak), http.StatusForbidden, `"forbidden"`},
 		"a token without answer": {bearer(broken), http.StatusInternalServerError, `"internal"`},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -196,7 +207,14 @@ func TestSession(t *testing.T) {
 		!strings.Contains(got.body, "not valid") || !strings.Contains(got.body, `value="/temporal/x"`) || len(got.Cookies()) > 0 {
 		t.Errorf("with a wrong token: %d %v %s", got.StatusCode, got.Cookies(), got.body)
 	}
+	if got := w.login(browser, weak, "/temporal/x", nil); got.StatusCode != http.StatusForbidden ||
+		!strings.Contains(got.body, "administrator") || strings.Contains(got.body, weak) || len(got.Cookies()) > 0 {
+		t.Errorf("with a token that may not: %d %v %s", got.StatusCode, got.Cookies(), got.body)
+	}
 	got := w.login(browser, " "+token+"\n", "/temporal/x?y=z", nil)
+	if diff := cmp.Diff([]string{"other", weak, token}, w.signedIn); diff != "" {
+		t.Errorf("who signed in (-want +got):\n%s", diff)
+	}
 	if got.StatusCode != http.StatusSeeOther || got.Header.Get("Location") != "/temporal/x?y=z" {
 		t.Errorf("with the token: %d to %s", got.StatusCode, got.Header.Get("Location"))
 	}

@@ -1,0 +1,206 @@
+package api
+
+import (
+	"container/list"
+	"context"
+	"crypto/sha256"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/catalog"
+)
+
+const (
+	// failuresPerSecond is how many credentials that stand for nobody are looked at from one address. It bounds
+	// what they cost; guessing one is hopeless anyhow.
+	failuresPerSecond = 200
+	// goodFor is how long a credential that was right is looked at although its address sends many wrong ones:
+	// behind one address there may be many callers.
+	goodFor = 15 * time.Minute
+	// remembered bounds how many addresses, callers and credentials are remembered, each.
+	remembered = 10_000
+	// burstSeconds is for how long a caller who was quiet may go at once over what the limit allows.
+	burstSeconds = 2
+)
+
+// recent is a map of bounded size, from which the entry goes that was not used for the longest time. It is not
+// safe for concurrent use.
+type recent[K comparable, V any] struct {
+	entries map[K]*list.Element
+	order   list.List // of *pair, the latest first
+}
+
+type pair[K comparable, V any] struct {
+	key   K
+	value V
+}
+
+func (r *recent[K, V]) get(key K) (V, bool) {
+	if element, found := r.entries[key]; found {
+		r.order.MoveToFront(element)
+		return element.Value.(*pair[K, V]).value, true //nolint:forcetypeassert // nothing else is put in
+	}
+	var none V
+	return none, false
+}
+
+func (r *recent[K, V]) put(key K, value V) {
+	if element, found := r.entries[key]; found {
+		element.Value.(*pair[K, V]).value = value //nolint:forcetypeassert // nothing else is put in
+		r.order.MoveToFront(element)
+		return
+	}
+	if r.entries == nil {
+		r.entries = map[K]*list.Element{}
+	}
+	if len(r.entries) >= remembered {
+		oldest := r.order.Remove(r.order.Back()).(*pair[K, V]) //nolint:forcetypeassert // nothing else is put in
+		delete(r.entries, oldest.key)
+	}
+	r.entries[key] = r.order.PushFront(&pair[K, V]{key, value})
+}
+
+// limiter bounds how often each of many may do something. What was forgotten begins anew.
+type limiter struct {
+	perSecond rate.Limit
+	burst     int
+
+	mu     sync.Mutex
+	recent recent[string, *rate.Limiter]
+}
+
+// of returns the bucket of a key; the caller holds mu.
+func (l *limiter) of(key string) *rate.Limiter {
+	bucket, found := l.recent.get(key)
+	if !found {
+		bucket = rate.NewLimiter(l.perSecond, l.burst)
+		l.recent.put(key, bucket)
+	}
+	return bucket
+}
+
+// take counts one time; it returns how long to wait instead when that is too many.
+func (l *limiter) take(key string, now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	reservation := l.of(key).ReserveN(now, 1)
+	wait := reservation.DelayFrom(now)
+	if wait > 0 {
+		reservation.CancelAt(now)
+	}
+	return wait
+}
+
+// exhausted reports whether nothing is left, without counting.
+func (l *limiter) exhausted(key string, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	bucket, found := l.recent.get(key)
+	return found && bucket.TokensAt(now) < 1
+}
+
+// gate bounds what wrong credentials cost, for each address by itself, without shutting out right ones.
+type gate struct {
+	now      func() time.Time
+	failures limiter
+
+	mu   sync.Mutex
+	good recent[[sha256.Size]byte, time.Time]
+}
+
+func newGate(now func() time.Time) *gate {
+	return &gate{now: now, failures: limiter{perSecond: failuresPerSecond, burst: failuresPerSecond}}
+}
+
+// pass looks at a credential with check, unless its address has sent too many wrong ones and it has not been right
+// lately; then it is rate_limited.
+func (g *gate) pass(address, credential string, check func() error) error {
+	source, hash := network(address), sha256.Sum256([]byte(credential))
+	now := g.now()
+	if g.failures.exhausted(source, now) && !g.wasGood(hash, now) {
+		return &automation.Error{
+			Code: automation.CodeRateLimited, RetryAfter: time.Second,
+			Message: "too many wrong credentials come from your address; try again in a moment",
+		}
+	}
+	err := check()
+	switch automation.CodeOf(err) {
+	case "":
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		g.good.put(hash, now)
+	case automation.CodeUnauthorized:
+		g.failures.take(source, now)
+	}
+	return err
+}
+
+func (g *gate) wasGood(hash [sha256.Size]byte, now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	at, found := g.good.get(hash)
+	return found && now.Sub(at) < goodFor
+}
+
+// network is the address of an IPv4 host, and the network of an IPv6 host, which has a whole one to choose from.
+func network(address string) string {
+	const host6 = 64
+	ip, err := netip.ParseAddr(address)
+	if err != nil || ip.Unmap().Is4() {
+		return address
+	}
+	prefix, err := ip.WithZone("").Prefix(host6)
+	if err != nil {
+		return address
+	}
+	return prefix.String()
+}
+
+// User returns who a bearer token stands for; see [Users]. Where the call came from is in the context, and how many
+// wrong tokens come from there is bounded. A known caller whose token is refused is noted in the audit.
+func (a *API) User(ctx context.Context, token string) (catalog.Principal, error) {
+	origin := catalog.PrincipalOf(ctx).Origin
+	if a.Users.Local(token) { // so cheap to tell that nobody's wrong ones need stand in its way
+		principal, err := a.Users.User(ctx, token)
+		principal.Origin = origin
+		return principal, err
+	}
+	var principal catalog.Principal
+	err := a.gate.pass(origin.Address, token, func() (err error) {
+		principal, err = a.Users.User(ctx, token)
+		return err
+	})
+	principal.Origin = origin
+	if err != nil && principal.Actor.ID != "" {
+		if noted := a.Service.Note(ctx, principal, "authenticate", principal.Actor.ID, "", err); noted != nil {
+			return catalog.Principal{}, noted
+		}
+	}
+	return principal, err
+}
+
+// limitCaller bounds how often one caller may call. The user of this computer is free.
+func (a *API) limitCaller(p catalog.Principal) error {
+	if a.RateLimit == 0 || p.Actor.Kind == automation.ActorRuntime {
+		return nil
+	}
+	wait := a.callers.take(string(p.Actor.Kind)+" "+p.Actor.ID, a.Now())
+	if wait == 0 {
+		return nil
+	}
+	return &automation.Error{
+		Code: automation.CodeRateLimited, RetryAfter: wait,
+		Message: "this " + string(p.Actor.Kind) + " calls too often: more than ERRAND_RATE_LIMIT allows; wait as long as Retry-After says",
+	}
+}
+
+// credentialOf is what a machine presents with each call, apart from the proof, which is another one each time.
+func credentialOf(r *http.Request) string {
+	return strings.Join(r.Header.Values("Authorization"), "\n")
+}
