@@ -230,7 +230,7 @@ func (w *world) do(method, path, body string, change ...func(*http.Request)) ans
 	for _, c := range change {
 		c(request)
 	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := w.server.Client().Do(request)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -604,7 +604,7 @@ func (w *world) stream() (next func() automation.Event, stop func()) {
 		w.t.Fatal(err)
 	}
 	asMachine(request)
-	response, err := http.DefaultClient.Do(request)
+	response, err := w.server.Client().Do(request)
 	if err != nil {
 		w.t.Fatal(err)
 	}

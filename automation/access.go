@@ -67,8 +67,8 @@ const (
 // Actor is who did something. The id is that of the key or the machine, and the owner's for a person and for
 // the runtime token.
 type Actor struct {
-	Kind ActorKind `json:"kind"`
-	ID   string    `json:"id"`
+	Kind ActorKind `json:"kind" doc:"runtime (the token of server.json), key, user or machine"`
+	ID   string    `json:"id" doc:"of the key or the machine; else of the owner"`
 }
 
 // Origin is where a call came from.
@@ -84,8 +84,8 @@ type Owner struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`
 	// Issuer and Subject are who the owner is at an identity provider; empty for one that is known by keys alone.
-	Issuer    string    `json:"issuer,omitempty"`
-	Subject   string    `json:"subject,omitempty"`
+	Issuer    string    `json:"issuer,omitempty" doc:"the identity provider that vouches for it"`
+	Subject   string    `json:"subject,omitempty" doc:"who it is there"`
 	CreatedAt time.Time `json:"createdAt"`
 }
 
@@ -95,14 +95,14 @@ type NewOwner struct{ Name, Issuer, Subject string }
 // APIKey is a key as it is kept: without its secret, which only whoever made it has seen.
 type APIKey struct {
 	ID         string     `json:"id"`
-	OwnerID    string     `json:"ownerId"`
+	OwnerID    string     `json:"ownerId" doc:"whose automations, runs and machines it opens"`
 	Name       string     `json:"name"`
-	Scope      Scope      `json:"scope"`
+	Scope      Scope      `json:"scope" doc:"read, control or admin"`
 	CreatedBy  Actor      `json:"createdBy"`
 	CreatedAt  time.Time  `json:"createdAt"`
-	ExpiresAt  *time.Time `json:"expiresAt,omitempty"`
-	LastUsedAt *time.Time `json:"lastUsedAt,omitempty"`
-	RevokedAt  *time.Time `json:"revokedAt,omitempty"`
+	ExpiresAt  *time.Time `json:"expiresAt,omitempty" doc:"when it ends; absent: never"`
+	LastUsedAt *time.Time `json:"lastUsedAt,omitempty" doc:"at most a minute behind; absent: never used"`
+	RevokedAt  *time.Time `json:"revokedAt,omitempty" doc:"since when it is useless"`
 }
 
 // Usable returns nil for a key that is accepted at a time, else unauthorized with the reason.

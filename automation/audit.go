@@ -14,16 +14,16 @@ type AuditEntry struct {
 	ID string    `json:"id"`
 	At time.Time `json:"at"`
 	// OwnerID is whose things were meant.
-	OwnerID string `json:"ownerId"`
+	OwnerID string `json:"ownerId" doc:"whose things were meant"`
 	Actor   Actor  `json:"actor"`
 	// Action is the name of a command, or of what is not a command, such as authenticate.
-	Action string `json:"action"`
+	Action string `json:"action" doc:"a command, authenticate or temporal-sign-in"`
 	// ObjectID is what was acted on, and ResultID what came of it when that is something else; empty for none.
-	ObjectID  string `json:"objectId,omitempty"`
-	ResultID  string `json:"resultId,omitempty"`
-	Outcome   string `json:"outcome"`
-	Address   string `json:"address"`
-	RequestID string `json:"requestId"`
+	ObjectID  string `json:"objectId,omitempty" doc:"what was acted on"`
+	ResultID  string `json:"resultId,omitempty" doc:"what came of it, when that is something else"`
+	Outcome   string `json:"outcome" doc:"ok, or the code of the refusal"`
+	Address   string `json:"address" doc:"where the call came from"`
+	RequestID string `json:"requestId" doc:"as in X-Request-Id and the log"`
 }
 
 // AuditFilter selects entries, newest first. An empty member selects everything.

@@ -17,15 +17,16 @@ func (WhoamiInput) violations() []automation.Violation { return nil }
 // WhoamiResult is who the caller is taken for.
 type WhoamiResult struct {
 	Owner automation.Owner `json:"owner"`
-	Scope automation.Scope `json:"scope"`
-	Actor automation.Actor `json:"actor"`
+	Scope automation.Scope `json:"scope" doc:"read, control, person or admin"`
+	Actor automation.Actor `json:"actor" doc:"the credential, as the audit names it"`
 	// MachineID is the machine that a call came through.
-	MachineID string `json:"machineId,omitempty"`
+	MachineID string `json:"machineId,omitempty" doc:"the machine that the call came through"`
 }
 
 var whoamiCommand = define(Command{
 	Name:    "whoami",
 	Summary: "Show who you are and what you may do",
+	Effect:  EffectRead,
 	Scope:   automation.ScopeRead,
 	Contract: `Returns the owner whose automations, runs and machines you see, the scope of your credential, and the
 credential itself by kind and id, as the audit names it.
@@ -77,12 +78,13 @@ func (v *violations) title(path, text string) {
 type CreatedKey struct {
 	automation.APIKey
 	// Secret is the key itself.
-	Secret string `json:"secret"`
+	Secret string `json:"secret" doc:"the key itself, shown this once"`
 }
 
 var createKeyCommand = define(Command{
 	Name:    "create-key",
 	Summary: "Create an API key",
+	Effect:  EffectAdd,
 	Scope:   automation.ScopePerson,
 	Contract: `Makes a key for a program: it is in secret, begins with errand_, and is shown this once; only its hash is kept.
 A program sends it as Authorization: Bearer, or has it in ERRAND_API_KEY beside ERRAND_API_URL.
@@ -145,12 +147,13 @@ func (in KeysInput) violations() []automation.Violation {
 // KeysResult is a page of keys, without their secrets.
 type KeysResult struct {
 	Keys       []automation.APIKey `json:"keys"`
-	NextCursor string              `json:"next_cursor,omitempty"`
+	NextCursor string              `json:"next_cursor,omitempty" doc:"there are more: give it as cursor"`
 }
 
 var keysCommand = define(Command{
 	Name:    "keys",
 	Summary: "List API keys",
+	Effect:  EffectRead,
 	Scope:   automation.ScopePerson,
 	Contract: `Returns a page of keys, newest first, also of those that are revoked or expired; never a secret. lastUsedAt is at
 most a minute behind. When next_cursor is there, give it as cursor to get the next page.`,
@@ -187,6 +190,7 @@ func (in RevokeKeyInput) violations() []automation.Violation {
 var revokeKeyCommand = define(Command{
 	Name:    "revoke-key",
 	Summary: "Revoke an API key",
+	Effect:  EffectChange,
 	Scope:   automation.ScopePerson,
 	Contract: `Makes a key useless at once, on every server, for good. Calls that are being answered are finished. A key that
 was revoked before stays as it is. With the scope admin also a key of another owner.`,
@@ -219,6 +223,7 @@ func (in CreateOwnerInput) violations() []automation.Violation {
 var createOwnerCommand = define(Command{
 	Name:    "create-owner",
 	Summary: "Create an owner",
+	Effect:  EffectAdd,
 	Scope:   automation.ScopeAdmin,
 	Contract: `Makes somebody who has automations, runs, machines and keys of their own and sees nobody else's. Give them
 access with create-key and owner_id. With issuer and subject, which go together, it is the person whom that
@@ -246,12 +251,13 @@ func (in OwnersInput) violations() []automation.Violation {
 // OwnersResult is a page of owners.
 type OwnersResult struct {
 	Owners     []automation.Owner `json:"owners"`
-	NextCursor string             `json:"next_cursor,omitempty"`
+	NextCursor string             `json:"next_cursor,omitempty" doc:"there are more: give it as cursor"`
 }
 
 var ownersCommand = define(Command{
 	Name:    "owners",
 	Summary: "List owners",
+	Effect:  EffectRead,
 	Scope:   automation.ScopeAdmin,
 	Contract: `Returns a page of owners, oldest first; the first is the user of the computer that errandd runs on. When
 next_cursor is there, give it as cursor to get the next page.`,
@@ -291,12 +297,13 @@ func (in AuditInput) violations() []automation.Violation {
 // AuditResult is a page of the audit.
 type AuditResult struct {
 	Entries    []automation.AuditEntry `json:"entries"`
-	NextCursor string                  `json:"next_cursor,omitempty"`
+	NextCursor string                  `json:"next_cursor,omitempty" doc:"there are more: give it as cursor"`
 }
 
 var auditCommand = define(Command{
 	Name:    "audit",
 	Summary: "Show who did what",
+	Effect:  EffectRead,
 	Scope:   automation.ScopeAdmin,
 	Contract: `Returns a page of the audit, newest first, of all owners: every command that changes something, whether it was
 done (outcome ok) or refused (the code), and every credential that is known and was refused. An entry says when,

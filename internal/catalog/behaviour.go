@@ -162,7 +162,7 @@ func runNow(ctx context.Context, s *Service, p Principal, in RunNowInput) (RunRe
 	}
 	s.Engine.Admitted(run.ID)
 	if err := settled(ctx, run); err != nil {
-		return automation.Run{}, err
+		return RunResult{}, err
 	}
 	return s.await(ctx, p, run.ID, time.Duration(in.WaitMs)*time.Millisecond)
 }

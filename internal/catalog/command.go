@@ -97,7 +97,7 @@ type Command struct {
 // CommonErrors are the codes that every command may answer with.
 var CommonErrors = []automation.Code{
 	automation.CodeValidationFailed, automation.CodeUnauthorized, automation.CodeForbidden,
-	automation.CodePayloadTooLarge, automation.CodeStoreUnavailable, automation.CodeInternal,
+	automation.CodePayloadTooLarge, automation.CodeRateLimited, automation.CodeStoreUnavailable, automation.CodeInternal,
 }
 
 // Codes returns every code that the command may answer with, its own ones first.

@@ -20,7 +20,7 @@ const (
 )
 
 // Changes reports whether a command changes something, so that the audit has an entry for each call.
-func (c Command) Changes() bool { return c.Scope != automation.ScopeRead && c.Route.Method != "GET" }
+func (c Command) Changes() bool { return c.Effect != EffectRead }
 
 // note is the entry of the audit for one call. It is written once: when what was asked for is done, or refused.
 type note struct {

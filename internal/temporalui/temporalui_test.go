@@ -41,7 +41,7 @@ type world struct {
 	ids   int
 	// signedIn are the tokens of the login form, one after another.
 	signedIn []string
-	log   strings.Builder
+	log      strings.Builder
 }
 
 func newWorld(t *testing.T, change func(*temporalui.Options)) *world {
@@ -142,7 +142,10 @@ func (w *world) browser() *http.Client {
 	if err != nil {
 		w.Fatal(err)
 	}
-	return &http.Client{Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	// The default transport would lose its connections whenever the server of another test is closed.
+	transport := &http.Transport{}
+	w.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Jar: jar, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
 // login sends the login form.
