@@ -61,6 +61,8 @@ func (engine) Up() bool                         { return true }
 
 type users struct{ w *world }
 
+func (u users) Local(token string) bool { return token == userToken }
+
 func (u users) User(_ context.Context, token string) (catalog.Principal, error) {
 	if token != userToken {
 		return catalog.Principal{}, automation.Errorf(automation.CodeUnauthorized, "bad token")
