@@ -50,7 +50,7 @@ func TestRandomKills(t *testing.T) {
 			if tt.slow && testing.Short() {
 				t.Skip("Temporal notices that a worker is gone after 30 s")
 			}
-			w := newMarkedRun(t, 20)
+			w := newMarkedRun(t, apptest.Options{}, 20)
 			t.Logf("seed %d %d", w.seed[0], w.seed[1])
 			kills := slices.Concat(slices.Repeat([]string{"errandd"}, tt.errandd), slices.Repeat([]string{"worker"}, tt.worker))
 			w.random.Shuffle(len(kills), func(i, j int) { kills[i], kills[j] = kills[j], kills[i] })
@@ -77,11 +77,11 @@ type markedRun struct {
 	done map[string]int
 }
 
-func newMarkedRun(t *testing.T, steps int) *markedRun {
+func newMarkedRun(t *testing.T, options apptest.Options, steps int) *markedRun {
 	t.Helper()
 	w := &markedRun{t: t, dir: t.TempDir(), steps: steps, seed: [2]uint64{rand.Uint64(), rand.Uint64()}, done: map[string]int{}}
 	w.random = rand.New(rand.NewPCG(w.seed[0], w.seed[1]))
-	w.server = apptest.Start(t, apptest.Options{})
+	w.server = apptest.Start(t, options)
 	script := filepath.Join(w.dir, "step.sh")
 	if err := os.WriteFile(script, []byte(markingStep), 0o600); err != nil {
 		t.Fatal(err)

@@ -34,6 +34,9 @@ var (
 // CancelSignal tells a run's workflow that the ledger has recorded a cancel.
 var CancelSignal = Signal[CancelNotice]{Name: "cancel"}
 
+// DispatchSignal asks a run's workflow to dispatch a step again whose task the machine has not got.
+var DispatchSignal = Signal[DispatchNotice]{Name: "dispatch"}
+
 // ExecuteStep returns the activity of a lane.
 func ExecuteStep(kind StepKind) Activity[StepInput, StepVerdict] {
 	switch kind {
@@ -127,6 +130,11 @@ type TriggerVerdict struct {
 	// Admitted and Cancelled are ids of runs. Those that were admitted and wait for an earlier one are not listed.
 	Admitted  []string `json:"admitted,omitempty"`
 	Cancelled []string `json:"cancelled,omitempty"`
+}
+
+// DispatchNotice is the payload of [DispatchSignal]. A step that is over is not dispatched again.
+type DispatchNotice struct {
+	StepID string `json:"stepId"`
 }
 
 // WorkflowID returns the id of a run's workflow.

@@ -142,6 +142,13 @@ type Startable struct {
 	Steps          []StepOutline
 }
 
+// OpenRun is an unfinished run of an engine.
+type OpenRun struct {
+	ID         string
+	Generation int64
+	CreatedAt  time.Time
+}
+
 // EngineStore is the part of the ledger that starting and ending workflows needs. It is not bound to an owner.
 type EngineStore interface {
 	// StartableRuns returns unfinished runs whose workflow is not known to be in the engine, oldest first, without
@@ -156,6 +163,18 @@ type EngineStore interface {
 	MarkStarted(ctx context.Context, runID string, generation int64, engineID string) error
 	// FinalizeRun ends a run whose steps have all ended, or which the workflow gave up on; see [Run.Finalize].
 	FinalizeRun(ctx context.Context, in FinalizeInput) (FinalizeVerdict, error)
+	// OpenRuns returns unfinished runs that were admitted before a time and whose workflows this engine is known to
+	// hold, oldest first after a run, at most limit.
+	OpenRuns(ctx context.Context, engineID string, before time.Time, after OpenRun, limit int) ([]OpenRun, error)
+	// RunMarks returns where the named runs stand; those that do not exist are missing.
+	RunMarks(ctx context.Context, runIDs []string) (map[string]RunMark, error)
+	// ReconcileRun makes a run agree with the engine; see [Run.Reconcile].
+	ReconcileRun(ctx context.Context, w ClosedWorkflow) (Repair, error)
+	// WaitingQueues returns the active machines that were seen since a time and for which runs of this engine wait,
+	// each with the oldest of these.
+	WaitingQueues(ctx context.Context, engineID string, seenSince time.Time) ([]MachineQueueLook, error)
+	// StallRun records that the task of a step is taken for lost; see [Run.Stall].
+	StallRun(ctx context.Context, s StalledStep) (bool, error)
 	// CancelRun records a cancel that was made in the engine.
 	CancelRun(ctx context.Context, in CancelInput) (CancelVerdict, error)
 	// PurgeKeys forgets idempotency keys that have expired, a part of them at a time, and returns how many.

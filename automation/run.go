@@ -125,6 +125,8 @@ type Run struct {
 	StartedAt         *time.Time      `json:"startedAt,omitempty" doc:"when its first step began"`
 	FinishedAt        *time.Time      `json:"finishedAt,omitempty" doc:"when it ended"`
 	WorkflowID        string          `json:"workflowId" doc:"what Temporal calls it"`
+	// Restarted is set when the run's workflow was lost and started anew.
+	Restarted *Restart `json:"restarted,omitempty" doc:"that its workflow was lost in Temporal and started again"`
 
 	// WaitsFor is the run of the same schedule whose end this one awaits before it starts; empty when it may start.
 	WaitsFor string `json:"-"`
@@ -132,6 +134,8 @@ type Run struct {
 	EngineID string `json:"-"`
 	// Generation numbers the workflows of the run; a call that carries an older one is superseded.
 	Generation int64 `json:"-"`
+	// StalledAt is when the task of the run's next step was last taken for lost; a begin clears it.
+	StalledAt *time.Time `json:"-"`
 	// Revision counts the changes of the run and its steps; a change is compared against it.
 	Revision int64 `json:"-"`
 }

@@ -50,6 +50,7 @@ func (r *Run) Begin(req BeginRequest, machineRevoked bool, now time.Time) (Begin
 	}
 	step.Status = StepRunning
 	step.RetryAt = nil
+	r.StalledAt = nil
 	if step.StartedAt == nil {
 		step.StartedAt = &now
 	}

@@ -451,6 +451,12 @@ func TestWaiting(t *testing.T) {
 	busy := onlineMachine()
 	busy.RunningSteps = 4
 	started := func(r *automation.Run) { r.EngineID = "engine" }
+	lost := func(r *automation.Run) {
+		started(r)
+		if !r.Stall("a", 1, t0) {
+			t.Error("the task of the first step was not taken for lost")
+		}
+	}
 	tests := map[string]struct {
 		prepare  func(r *automation.Run)
 		machine  automation.MachineLoad
@@ -463,9 +469,22 @@ func TestWaiting(t *testing.T) {
 		"the machine never connected": {started, never, true, automation.WaitMachineOffline},
 		"the machine is busy":         {started, busy, true, automation.WaitMachineBusy},
 		"on its way":                  {started, onlineMachine(), true, ""},
-		"it executes":                 {func(r *automation.Run) { started(r); begin(t, r, "a") }, busy, true, ""},
-		"its machine went away":       {func(r *automation.Run) { started(r); begin(t, r, "a") }, offline, true, automation.WaitMachineOffline},
-		"it has ended":                {func(r *automation.Run) { _, _ = r.Cancel("", false, t0) }, offline, false, ""},
+		"its task was lost":           {lost, onlineMachine(), true, automation.WaitDispatchStalled},
+		"lost, and busy since":        {lost, busy, true, automation.WaitMachineBusy},
+		"lost, and begun since":       {func(r *automation.Run) { lost(r); begin(t, r, "a") }, onlineMachine(), true, ""},
+		"it is tried again": {func(r *automation.Run) {
+			started(r)
+			begin(t, r, "a")
+			finish(t, r, "a", 1, automation.OutcomeTransient)
+		}, onlineMachine(), true, automation.WaitRetry},
+		"its cancel is to be confirmed": {func(r *automation.Run) {
+			started(r)
+			begin(t, r, "a")
+			_, _ = r.Cancel("", false, t0)
+		}, offline, false, automation.WaitCancelConfirmation},
+		"it executes":           {func(r *automation.Run) { started(r); begin(t, r, "a") }, busy, true, ""},
+		"its machine went away": {func(r *automation.Run) { started(r); begin(t, r, "a") }, offline, true, automation.WaitMachineOffline},
+		"it has ended":          {func(r *automation.Run) { _, _ = r.Cancel("", false, t0) }, offline, false, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -515,7 +534,16 @@ func copyRun(r *automation.Run) automation.Run {
 func randomEvent(random *rand.Rand, r *automation.Run, now time.Time) string {
 	step := ref([]string{"a", "b", "c"}[random.IntN(3)])
 	n := int64(random.IntN(4))
-	switch random.IntN(12) {
+	switch random.IntN(13) {
+	case 12:
+		if random.IntN(4) == 0 {
+			ends := []automation.WorkflowEnd{automation.WorkflowGone, automation.WorkflowGone, automation.WorkflowTerminated}
+			return "reconcile: " + string(r.Reconcile(automation.ClosedWorkflow{
+				Generation: r.Generation - int64(random.IntN(8)/7), End: ends[random.IntN(len(ends))],
+			}, now))
+		}
+		r.Stall(step.StepID, r.Generation, now)
+		return "stall " + step.StepID
 	case 0:
 		if random.IntN(4) == 0 {
 			_, _ = r.Cancel("", random.IntN(3) == 0, now)

@@ -50,6 +50,12 @@ func (r *Run) Waiting(machine MachineLoad, engineUp bool, now time.Time) *Waitin
 			Reason: WaitMachineBusy, Since: since,
 			Detail: fmt.Sprintf("machine %q executes %d of at most %d steps", machine.Name, machine.RunningSteps, machine.Concurrency),
 		}
+	case r.StalledAt != nil:
+		return &Waiting{
+			Reason: WaitDispatchStalled, Since: since,
+			Detail: fmt.Sprintf("machine %q has free slots and has not got the step; it was dispatched again at %s",
+				machine.Name, r.StalledAt.UTC().Format(time.RFC3339)),
+		}
 	}
 	return nil
 }

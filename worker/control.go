@@ -20,14 +20,16 @@ import (
 // deadlockDetection is how long a workflow task may compute before the SDK calls it a deadlock.
 const deadlockDetection = 5 * time.Second
 
-// NewControl returns the worker of an installation's control queue, not started yet.
-func NewControl(c client.Client, installationID string, activities control.Activities) worker.Worker {
+// NewControl returns the worker of an installation's control queue, not started yet. onFatal is told when it has given
+// up for good, as when its namespace has been missing for minutes; it must not block.
+func NewControl(c client.Client, installationID string, activities control.Activities, onFatal func(error)) worker.Worker {
 	w := worker.New(c, automation.ControlQueue(installationID), worker.Options{
 		Identity:                         "errandd/" + installationID,
 		DisableRegistrationAliasing:      true,
 		MaxConcurrentWorkflowTaskPollers: 4,
 		// Workflows here only sequence; a busy machine must not look like a deadlock.
 		DeadlockDetectionTimeout: deadlockDetection,
+		OnFatalError:             onFatal,
 	})
 	w.RegisterWorkflowWithOptions(workflows.AutomationRun, workflow.RegisterOptions{
 		Name: automation.WorkflowAutomationRun,

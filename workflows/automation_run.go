@@ -8,6 +8,7 @@ package workflows
 
 import (
 	"errors"
+	"strconv"
 	"time"
 
 	"go.temporal.io/sdk/temporal"
@@ -40,6 +41,14 @@ func AutomationRun(ctx workflow.Context, in automation.RunInput) (automation.Fin
 	return final, closing(final)
 }
 
+// changeRedispatch is the change after which a workflow dispatches a step again when it is asked to.
+const (
+	changeRedispatch  = "redispatch"
+	versionRedispatch = 1
+	// maxDispatches bounds how often one step is dispatched: a machine that got none of so many gets no other either.
+	maxDispatches = 10
+)
+
 // run is the state of one [AutomationRun].
 type run struct {
 	in        automation.RunInput
@@ -68,11 +77,54 @@ func (r *run) steps(ctx workflow.Context) *automation.RunError {
 }
 
 // execute runs one step on the machine and waits for its verdict, for as long as that takes: an attempt that
-// was lost is made again without limit.
+// was lost is made again without limit. When the control plane says that the machine has not got the step, it is
+// dispatched once more beside the first time, because the first may be on its way after all and a cancel would
+// then end its program. The ledger makes both one execution; the verdict that comes first counts, and what is still
+// open then is cancelled.
 func (r *run) execute(ctx workflow.Context, step automation.StepOutline) (automation.StepVerdict, error) {
-	stepCtx, cancel := workflow.WithCancel(workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
+	stepCtx, cancel := workflow.WithCancel(ctx)
+	r.current, r.cancelStep = step.ID, cancel
+	defer func() { r.current, r.cancelStep = "", nil }()
+	verdicts := []workflow.Future{r.dispatch(stepCtx, step, step.ID)}
+	again := workflow.GetSignalChannel(ctx, automation.DispatchSignal.Name)
+	for {
+		var settled workflow.Future
+		selector := workflow.NewSelector(ctx)
+		for _, verdict := range verdicts {
+			selector.AddFuture(verdict, func(f workflow.Future) { settled = f })
+		}
+		selector.AddReceive(again, func(c workflow.ReceiveChannel, _ bool) {
+			var notice automation.DispatchNotice
+			c.Receive(ctx, &notice)
+			if len(verdicts) < maxDispatches && r.redispatches(ctx, step, notice) {
+				verdicts = append(verdicts, r.dispatch(stepCtx, step, step.ID+"/"+strconv.Itoa(len(verdicts)+1)))
+			}
+		})
+		selector.Select(ctx)
+		if settled == nil {
+			continue
+		}
+		if len(verdicts) > 1 {
+			cancel()
+		}
+		var verdict automation.StepVerdict
+		err := settled.Get(ctx, &verdict)
+		return verdict, err
+	}
+}
+
+// redispatches reports whether a notice has the step dispatched again. A workflow that got one when its code did not
+// know notices ignores it for good.
+func (r *run) redispatches(ctx workflow.Context, step automation.StepOutline, notice automation.DispatchNotice) bool {
+	return notice.StepID == step.ID && !r.cancelled &&
+		workflow.GetVersion(ctx, changeRedispatch, workflow.DefaultVersion, versionRedispatch) >= versionRedispatch
+}
+
+// dispatch schedules the activity of a step under an id of its own.
+func (r *run) dispatch(ctx workflow.Context, step automation.StepOutline, id string) workflow.Future {
+	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
 		TaskQueue:           r.in.MachineQueue,
-		ActivityID:          step.ID,
+		ActivityID:          id,
 		Summary:             step.Summary,
 		StartToCloseTimeout: time.Duration(step.TimeoutMs)*time.Millisecond + stepSlack,
 		HeartbeatTimeout:    automation.HeartbeatTimeout,
@@ -80,10 +132,8 @@ func (r *run) execute(ctx workflow.Context, step automation.StepOutline) (automa
 		RetryPolicy: &temporal.RetryPolicy{
 			InitialInterval: automation.RetryFirstDelay, BackoffCoefficient: 2, MaximumInterval: automation.RetryMaxDelay,
 		},
-	}))
-	r.current, r.cancelStep = step.ID, cancel
-	defer func() { r.current, r.cancelStep = "", nil }()
-	return call(stepCtx, automation.ExecuteStep(step.Kind), automation.StepInput{
+	})
+	return schedule(ctx, automation.ExecuteStep(step.Kind), automation.StepInput{
 		RunID: r.in.RunID, StepID: step.ID, Generation: r.in.Generation,
 	})
 }
@@ -164,11 +214,9 @@ func failureOf(step automation.StepOutline, err error) *automation.RunError {
 	return failure
 }
 
-// call executes an activity by its contract and waits for its result.
-func call[In, Out any](ctx workflow.Context, activity automation.Activity[In, Out], in In) (Out, error) {
-	var out Out
-	err := workflow.ExecuteActivity(ctx, activity.Name, in).Get(ctx, &out)
-	return out, err
+// schedule schedules an activity by its contract.
+func schedule[In, Out any](ctx workflow.Context, activity automation.Activity[In, Out], in In) workflow.Future {
+	return workflow.ExecuteActivity(ctx, activity.Name, in)
 }
 
 // callLocal executes a local activity by its contract, tried again until it succeeds.

@@ -271,3 +271,62 @@ func TestCancelMadeInTemporalIsRecordedFirst(t *testing.T) {
 	}
 	w.wantExecuted(t, "ExecuteAction notify")
 }
+
+// TestALostStepIsDispatchedAgain loses the task of a step: it never begins. What the control plane asks for is
+// dispatched beside it, and its verdict counts; notices for other steps mean nothing.
+func TestALostStepIsDispatchedAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var ids []string
+	w.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, _ converter.EncodedValues) {
+		if info.ActivityID == "notify" {
+			w.env.SignalWorkflow(automation.DispatchSignal.Name, automation.DispatchNotice{StepID: "build"})
+			w.env.SignalWorkflow(automation.DispatchSignal.Name, automation.DispatchNotice{StepID: "notify"})
+		}
+	})
+	over := make(chan struct{})
+	w.step = func(ctx context.Context, _ automation.StepInput) (automation.StepVerdict, error) {
+		id := activity.GetInfo(ctx).ActivityID
+		w.mu.Lock()
+		ids = append(ids, id)
+		w.mu.Unlock()
+		if id == "notify" {
+			select {
+			case <-ctx.Done():
+			case <-over:
+			}
+			return automation.StepVerdict{}, errors.New("nobody has got it")
+		}
+		return automation.StepVerdict{Outcome: automation.OutcomeCompleted}, nil
+	}
+	err := w.run(t)
+	close(over)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"notify", "notify/2", "build", "report"}, ids); diff != "" {
+		t.Errorf("activities (-want +got):\n%s", diff)
+	}
+}
+
+func TestACancelEndsEveryDispatchOfAStep(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.final = automation.FinalizeVerdict{Status: automation.RunCancelled}
+	w.env.SetOnActivityStartedListener(func(info *activity.Info, _ context.Context, _ converter.EncodedValues) {
+		switch info.ActivityID {
+		case "notify":
+			w.env.SignalWorkflow(automation.DispatchSignal.Name, automation.DispatchNotice{StepID: "notify"})
+		case "notify/2":
+			w.env.SignalWorkflow(automation.CancelSignal.Name, automation.CancelNotice{})
+			w.env.SignalWorkflow(automation.DispatchSignal.Name, automation.DispatchNotice{StepID: "notify"})
+		}
+	})
+	w.step = func(ctx context.Context, _ automation.StepInput) (automation.StepVerdict, error) {
+		return waitForCancel(ctx)
+	}
+	if err := w.run(t); !temporal.IsCanceledError(err) {
+		t.Fatalf("the workflow must end as cancelled: %v", err)
+	}
+	w.wantExecuted(t, "ExecuteAction notify", "ExecuteAction notify")
+}

@@ -14,7 +14,7 @@ import (
 )
 
 // minHistories is how many histories are recorded at least; a replay of none proves nothing.
-const minHistories = 10
+const minHistories = 18
 
 // TestRecordedHistoriesReplay proves that workflows which are in flight during an upgrade go on: every history that
 // an earlier version of them made leads today's code to the same commands.

@@ -20,7 +20,6 @@ import (
 	"go.temporal.io/sdk/contrib/envconfig"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/errandhq/errand/activities/control"
 	"github.com/errandhq/errand/api"
 	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/buildinfo"
@@ -35,7 +34,6 @@ import (
 	"github.com/errandhq/errand/internal/machinestate"
 	"github.com/errandhq/errand/internal/notify"
 	"github.com/errandhq/errand/internal/store"
-	"github.com/errandhq/errand/worker"
 )
 
 // App is one control plane. Its parts are started by [App.Start] in the order of steps and stopped by
@@ -47,25 +45,26 @@ type App struct {
 	newID    func() string
 	began    time.Time
 
-	lock      *os.File
-	masterKey []byte
-	ledger    *store.Store
-	install   automation.Installation
-	temporal  *embedded.Server
-	engine    *engine.Engine
-	verifier  *identity.Verifier
-	enroller  *identity.Enroller
-	token     string
-	tokenHash identity.TokenHash
-	changes   *notify.Hub
-	starter   *engine.Starter
-	gateway   *gateway.Gateway
-	service   *catalog.Service
-	api       *api.API
-	listener  net.Listener
-	publicURL string
-	server    *http.Server
-	machine   *machineProcess
+	lock       *os.File
+	masterKey  []byte
+	ledger     *store.Store
+	install    automation.Installation
+	temporal   *embedded.Server
+	engine     *engine.Engine
+	verifier   *identity.Verifier
+	enroller   *identity.Enroller
+	token      string
+	tokenHash  identity.TokenHash
+	changes    *notify.Hub
+	starter    *engine.Starter
+	reconciler *engine.Reconciler
+	gateway    *gateway.Gateway
+	service    *catalog.Service
+	api        *api.API
+	listener   net.Listener
+	publicURL  string
+	server     *http.Server
+	machine    *machineProcess
 
 	started    atomic.Bool
 	background sync.WaitGroup
@@ -291,6 +290,10 @@ func (a *App) startWorkflows(background context.Context) error {
 	}
 	a.goBackground(func() { a.doChores(background, holder) })
 	a.starter = engine.NewStarter(a.engine, a.ledger, holder, engine.StartEvery, a.logger.With("component", "starter"))
+	a.reconciler = engine.NewReconciler(engine.ReconcilerOptions{
+		Engine: a.engine, Store: a.ledger, Admitted: a.starter.Admitted, Holder: holder, Now: a.now,
+		Logger: a.logger.With("component", "reconciler"),
+	})
 	if a.engine.ID() != "" {
 		return a.runWorkflows(background)
 	}
@@ -310,19 +313,6 @@ func (a *App) startWorkflows(background context.Context) error {
 			}
 			a.logger.Debug("Temporal does not answer yet", "error", err)
 		}
-	})
-	return nil
-}
-
-// runWorkflows starts the worker of the control queue and the starter.
-func (a *App) runWorkflows(background context.Context) error {
-	workflows := worker.NewControl(a.engine.Client(), a.install.ID, control.Activities{Ledger: a.ledger})
-	if err := workflows.Start(); err != nil {
-		return fmt.Errorf("starting the worker of the control queue: %w", err)
-	}
-	a.goBackground(func() {
-		a.starter.Run(background)
-		workflows.Stop()
 	})
 	return nil
 }

@@ -234,10 +234,7 @@ func (e *Engine) NotifyCancel(ctx context.Context, runID string, generation int6
 	defer cancel()
 	id := automation.WorkflowID(e.install, runID, generation)
 	err := e.client.SignalWorkflow(ctx, id, "", automation.CancelSignal.Name, notice)
-	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
-		err = nil
-	}
-	return e.observe(translate("telling the workflow of run "+runID+" of its cancel", err))
+	return e.observe(translate("telling the workflow of run "+runID+" of its cancel", unlessGone(err)))
 }
 
 // observe remembers whether Temporal answered, and logs when that has changed.

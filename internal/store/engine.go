@@ -120,20 +120,17 @@ func (s *Store) toStart(ctx context.Context, found []startable) ([]automation.St
 // when the run has changed since it was read, and is left for the next time.
 func (s *Store) takeFromEngine(ctx context.Context, r *startable) (bool, error) {
 	var ours bool
-	err := retry(ctx, func() error {
-		return s.write(ctx, durable, func(ctx context.Context, tx querier) (err error) {
-			ours, err = affected(tx.ExecContext(ctx, `UPDATE runs SET generation = generation + 1, engine_id = '',
-					revision = revision + 1
-				WHERE id = $1 AND engine_id = $2 AND generation = $3 AND finished_at IS NULL`,
-				r.RunID, r.engineID, r.Generation))
-			return err
-		})
+	_, err := s.transition(ctx, r.RunID, durable, anyRun, func(state *runState, now time.Time) error {
+		ours = state.EngineID == r.engineID && state.Generation == r.Generation && !state.Status.Finished()
+		if ours {
+			state.MoveEngine(now)
+		}
+		return nil
 	})
 	if err != nil || !ours {
 		return false, err
 	}
 	r.Generation++
-	s.changed(r.RunID, r.MachineID)
 	return true, nil
 }
 

@@ -26,6 +26,9 @@ type runRow struct {
 	errorDetails      string
 	startedAt         instant
 	finishedAt        instant
+	restartedAt       instant
+	restartReason     string
+	stalledAt         instant
 }
 
 func rowOfRun(r *automation.Run) (runRow, error) {
@@ -38,6 +41,10 @@ func rowOfRun(r *automation.Run) (runRow, error) {
 		openEnds:          len(r.OpenEnds()),
 		startedAt:         atOptional(r.StartedAt),
 		finishedAt:        atOptional(r.FinishedAt),
+		stalledAt:         atOptional(r.StalledAt),
+	}
+	if r.Restarted != nil {
+		row.restartedAt, row.restartReason = at(r.Restarted.At), r.Restarted.Reason
 	}
 	for _, step := range r.Steps {
 		if step.Status == automation.StepRunning && step.RetryAt == nil && !r.Status.Finished() {
@@ -90,7 +97,7 @@ func rowOfStep(s *automation.StepRecord) stepRow {
 const runColumns = `r.id, r.owner_id, r.automation_id, r.automation_name, r.automation_version, r.machine_id,
 	r.trigger_kind, r.trigger_id, r.scheduled_at, r.delivery_id, r.retry_of, r.status, r.cancel_requested_at,
 	r.cancel_reason, r.engine_id, r.generation, r.revision, r.error_code, r.error_message, r.error_step_id,
-	r.error_details, r.created_at, r.started_at, r.finished_at,
+	r.error_details, r.created_at, r.started_at, r.finished_at, r.restarted_at, r.restart_reason, r.stalled_at,
 	CASE WHEN r.held AND r.finished_at IS NULL THEN (SELECT e.id FROM runs e
 		WHERE e.trigger_id = r.trigger_id AND e.trigger_kind = 'schedule' AND e.finished_at IS NULL
 			AND e.occurrence < r.occurrence ORDER BY e.occurrence DESC LIMIT 1) END`
@@ -106,7 +113,8 @@ type runScan struct {
 	errorCode, errorMessage, errorStepID    string
 	errorDetails                            string
 	scheduledAt, cancelRequestedAt, created instant
-	started, finished                       instant
+	started, finished, restarted, stalled   instant
+	restartReason                           string
 }
 
 func (s *runScan) columns() []any {
@@ -115,7 +123,7 @@ func (s *runScan) columns() []any {
 		&r.ID, &r.OwnerID, &r.AutomationID, &r.AutomationName, &r.AutomationVersion, &r.MachineID,
 		&r.Trigger.Kind, &s.triggerID, &s.scheduledAt, &s.deliveryID, &s.retryOf, &r.Status, &s.cancelRequestedAt,
 		&r.CancelReason, &r.EngineID, &r.Generation, &r.Revision, &s.errorCode, &s.errorMessage, &s.errorStepID,
-		&s.errorDetails, &s.created, &s.started, &s.finished, &s.waitsFor,
+		&s.errorDetails, &s.created, &s.started, &s.finished, &s.restarted, &s.restartReason, &s.stalled, &s.waitsFor,
 	}
 }
 
@@ -128,6 +136,10 @@ func (s *runScan) finish(installationID string) (automation.Run, error) {
 	r.CancelRequestedAt = s.cancelRequestedAt.optional()
 	r.CreatedAt, r.StartedAt, r.FinishedAt = s.created.time(), s.started.optional(), s.finished.optional()
 	r.WorkflowID = automation.WorkflowID(installationID, r.ID, r.Generation)
+	r.StalledAt = s.stalled.optional()
+	if s.restarted.valid {
+		r.Restarted = &automation.Restart{Count: r.Generation - 1, At: s.restarted.time(), Reason: s.restartReason}
+	}
 	if s.errorCode == "" {
 		return r, nil
 	}

@@ -112,11 +112,12 @@ func updateRows(ctx context.Context, tx querier, r *automation.Run, rows runRows
 func updateRun(ctx context.Context, tx querier, r *automation.Run, row runRow) error {
 	current, err := affected(tx.ExecContext(ctx, `UPDATE runs SET status = $1, cancel_requested_at = $2, cancel_reason = $3,
 			engine_id = $4, generation = $5, executing = $6, open_ends = $7, error_code = $8, error_message = $9,
-			error_step_id = $10, error_details = $11, started_at = $12, finished_at = $13, revision = revision + 1
-		WHERE id = $14 AND revision = $15`,
+			error_step_id = $10, error_details = $11, started_at = $12, finished_at = $13, restarted_at = $14,
+			restart_reason = $15, stalled_at = $16, revision = revision + 1
+		WHERE id = $17 AND revision = $18`,
 		row.status, row.cancelRequestedAt, row.cancelReason, row.engineID, row.generation, row.executing, row.openEnds,
 		row.errorCode, row.errorMessage, row.errorStepID, row.errorDetails, row.startedAt, row.finishedAt,
-		r.ID, r.Revision))
+		row.restartedAt, row.restartReason, row.stalledAt, r.ID, r.Revision))
 	if err != nil {
 		return fmt.Errorf("storing run %s: %w", r.ID, err)
 	}

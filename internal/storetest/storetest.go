@@ -60,6 +60,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Database) {
 		{"Schedules", scheduleTests},
 		{"ScheduleChanges", scheduleChangeTests},
 		{"ScheduleRaces", scheduleRaceTests},
+		{"Reconcile", reconcileTests},
 		{"Machines", machineTests},
 		{"Hello", helloTests},
 		{"Access", accessTests},

@@ -112,6 +112,18 @@ func scenarios() []scenario {
 			},
 		},
 		{
+			name: "redispatched", final: done,
+			step: func(ctx context.Context, in automation.StepInput, attempt int32) (automation.StepVerdict, error) {
+				if activity.GetInfo(ctx).ActivityID == "notify" {
+					return untilCancelled(ctx, in, attempt)
+				}
+				return completed, nil
+			},
+			during: func(ctx context.Context, c client.Client, id string) error {
+				return c.SignalWorkflow(ctx, id, "", automation.DispatchSignal.Name, automation.DispatchNotice{StepID: "notify"})
+			},
+		},
+		{
 			name: "cancelled-in-temporal", step: afterCancel, final: cancelled,
 			during: func(ctx context.Context, c client.Client, id string) error { return c.CancelWorkflow(ctx, id, "") },
 		},
@@ -197,7 +209,7 @@ func record(ctx context.Context, directory, version string, names []string) erro
 
 // play runs one scenario to its end and returns its history.
 func play(ctx context.Context, c client.Client, s scenario) (*historypb.History, error) {
-	runs := worker.NewControl(c, installation, control.Activities{Ledger: &ledger{s}, Schedules: &ledger{s}})
+	runs := worker.NewControl(c, installation, control.Activities{Ledger: &ledger{s}, Schedules: &ledger{s}}, nil)
 	if err := runs.Start(); err != nil {
 		return nil, err
 	}
