@@ -1,6 +1,6 @@
 # Errand's tasks. Building and running need only Go, make and git; `make test`
-# also uses PostgreSQL and Chromium, which it installs from the distribution when
-# it may.
+# also uses PostgreSQL, Chromium and Node, which it installs from the distribution
+# when it may, and packages from npm.
 .POSIX:
 
 VERSION_PACKAGE = github.com/errandhq/errand/internal/buildinfo
@@ -29,11 +29,11 @@ build: ## compile bin/errand and bin/errandd
 run: build ## build, then run the server with this machine as its worker; ARGS="..." are its flags
 	@exec env -u MAKEFLAGS -u MFLAGS -u MAKELEVEL -u MAKEOVERRIDES -u ARGS bin/errandd $(ARGS)
 
-test: postgresql chromium build ## run all tests, with a real PostgreSQL, a real Temporal and a real browser
+test: postgresql chromium mcpclient build ## run all tests, with a real PostgreSQL, a real Temporal and a real browser
 	@ERRAND_TEST_BIN_DIR="$$(pwd)/bin" go run ./tools/runtests
 
 # The long forms take minutes each. The random kills are the same test many times over, with other moments each time.
-chaos: postgresql chromium build ## run the acceptance tests in their long forms: gigabytes of output, long outages, many random kills
+chaos: postgresql chromium mcpclient build ## run the acceptance tests in their long forms: gigabytes of output, long outages, many random kills
 	@ERRAND_TEST_BIN_DIR="$$(pwd)/bin" ERRAND_TEST_LONG=1 go test -count=1 -timeout=60m ./acceptance
 	@ERRAND_TEST_BIN_DIR="$$(pwd)/bin" go test -count=20 -timeout=120m -run '^TestRandomKills$$' ./acceptance
 
@@ -43,6 +43,9 @@ postgresql: ## install PostgreSQL for the tests, where it is missing and allowed
 
 chromium: ## install Chromium for the tests, where a browser is missing and allowed
 	@tools/ensure-chromium
+
+mcpclient: ## install the TypeScript SDK for MCP for the tests, in .cache
+	@tools/ensure-mcpclient
 
 lint: $(GOLANGCI_LINT) $(WORKFLOWCHECK) ## check formatting, style, import rules and workflow determinism
 	$(GOLANGCI_LINT) fmt --diff
@@ -77,4 +80,4 @@ $(WORKFLOWCHECK):
 $(GOVULNCHECK):
 	tools/install-tool $@ golang.org/x/vuln/cmd/govulncheck
 
-.PHONY: help build run test chaos postgresql chromium lint vulncheck fmt bench clean
+.PHONY: help build run test chaos postgresql chromium mcpclient lint vulncheck fmt bench clean

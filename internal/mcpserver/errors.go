@@ -28,16 +28,16 @@ func (r *Refusal) Error() string { return string(r.Code) + ": " + r.Message }
 
 // envelope is the structured content of a refused call.
 type envelope struct {
-	Error refusal `json:"error"`
+	Error refusal `json:"error" doc:"why the call was refused"`
 }
 
 // refusal is the body of an [envelope].
 type refusal struct {
-	Code      automation.Code `json:"code"`
-	Message   string          `json:"message"`
-	Status    int             `json:"status,omitempty"`
-	Details   any             `json:"details,omitempty"`
-	RequestID string          `json:"requestId,omitempty"`
+	Code      automation.Code `json:"code" doc:"what kind of refusal it is; see the page of errors"`
+	Message   string          `json:"message" doc:"what to do, for a person"`
+	Status    int             `json:"status,omitempty" doc:"the HTTP status of the code; absent when no service answered"`
+	Details   any             `json:"details,omitempty" doc:"of validation_failed: a list of {path, message}, one for each wrong member"`
+	RequestID string          `json:"requestId,omitempty" doc:"of internal: what the service's log names"`
 }
 
 // refuse puts an error into the words of the closed set. The text of one that has no place in it goes to the log.

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"reflect"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -13,9 +14,23 @@ func tool(command catalog.Command) *mcp.Tool {
 	return &mcp.Tool{
 		Name: command.Name, Title: command.Summary,
 		Description: command.Summary + "\n\n" + command.Contract + "\n\nExample: " + command.Example,
-		InputSchema: command.InputSchema(), OutputSchema: command.ResultSchema(),
+		InputSchema: command.InputSchema(), OutputSchema: outputSchema(command),
 		Annotations: annotations(command),
 	}
+}
+
+// outputSchema describes what a call may return as structured content: the result, or a refusal. Some clients hold
+// refused calls to it too.
+func outputSchema(command catalog.Command) any {
+	result := command.ResultSchema()
+	schema := map[string]any{
+		"type": "object", "anyOf": []*catalog.Schema{result, catalog.NewSchemas("").Result(reflect.TypeFor[envelope]())},
+	}
+	if len(result.Definitions) > 0 {
+		// References start at the root of a schema, and so do the definitions.
+		schema["$defs"], result.Definitions = result.Definitions, nil
+	}
+	return schema
 }
 
 // annotations tell a client what a call may do, so that it can ask its person first.
