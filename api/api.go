@@ -124,9 +124,10 @@ func (a *API) routes(router *gin.Engine) http.Handler {
 	})
 	router.GET("/healthz", func(c *gin.Context) { a.answer(c, http.StatusOK, gin.H{"status": "ok"}) })
 	router.GET("/readyz", a.ready)
-	router.GET("/openapi.json", a.requireUser, func(c *gin.Context) {
+	router.GET("/openapi.json", func(c *gin.Context) {
 		c.Data(http.StatusOK, "application/json", a.openapi)
 	})
+	a.docsRoutes(router)
 
 	if a.TemporalUI != nil {
 		router.Any("/temporal", gin.WrapH(a.TemporalUI))
