@@ -16,6 +16,7 @@ var scheduleRaceTests = []test{
 	{"DeleteWhileFiring", testDeleteWhileFiring},
 	{"EditWhileFiring", testEditWhileFiring},
 	{"OrderWhileEnding", testOrderWhileEnding},
+	{"EndWhileAdmitting", testEndWhileAdmitting},
 	{"CancelRunning", testCancelRunningRace},
 }
 
@@ -148,6 +149,49 @@ func testOrderWhileEnding(t *testing.T, f *fixture) {
 	if len(runs) != firings || len(said) != firings || len(distinct(said)) != firings {
 		t.Errorf("%d runs, %d of them said to be ready, want %d", len(runs), len(said), firings)
 	}
+}
+
+// testEndWhileAdmitting ends a run after the decision to hold the next one was made and before it is stored: the ledger
+// makes the id of a run between the two. The end must wait for the admission, else nothing would release that run.
+func testEndWhileAdmitting(t *testing.T, f *fixture) {
+	a := f.scheduled(t, every("1m"))
+	f.clock.Advance(time.Minute)
+	f.due(t)
+	first := f.runsOf(t, a)[0]
+	f.mustBegin(t, first, "one")
+	ended := make(chan error, 1)
+	var armed atomic.Bool
+	slow := f.db.Open(t, Options{Now: f.clock.Now, NewID: func() string {
+		if armed.CompareAndSwap(true, false) {
+			go func() {
+				_, err := f.Finish(t.Context(), first.MachineID, automation.FinishRequest{
+					StepRef: ref(first, "one"), Execution: 1, Outcome: automation.OutcomeCompleted,
+				})
+				ended <- err
+			}()
+			select {
+			case err := <-ended:
+				t.Errorf("the run ended in the middle of the admission: %v", err)
+				ended <- err
+			case <-time.After(300 * time.Millisecond): // it waits, as it must; how long cannot be observed
+			}
+		}
+		return NewID()
+	}})
+	f.clock.Advance(time.Minute)
+	f.ready.take()
+	armed.Store(true)
+	if _, err := slow.DecideSchedule(t.Context(), a.Schedules[0].ID); err != nil {
+		t.Fatalf("DecideSchedule: %v", err)
+	}
+	if err := <-ended; err != nil || armed.Load() {
+		t.Fatalf("Finish: %v; the race was met: %v", err, !armed.Load())
+	}
+	second := f.runsOf(t, a)[1]
+	if second.WaitsFor != "" {
+		t.Errorf("the second run waits for %q", second.WaitsFor)
+	}
+	wantEqual(t, "what may start", f.ready.take(), []string{second.ID})
 }
 
 // executeAll executes the runs that may start, while more are admitted and until none is left. Two of these may find
