@@ -34,6 +34,10 @@ type Users interface {
 type Machines interface {
 	// AuthenticateMachine returns the machine that made a call, else unauthorized or machine_revoked.
 	AuthenticateMachine(ctx context.Context, call automation.Credential) (automation.Machine, error)
+	// IssueToken gives a machine that proves its key an access token, else unauthorized or machine_revoked.
+	IssueToken(ctx context.Context, call automation.Credential) (automation.TokenAnswer, error)
+	// Received is told how many bytes an authenticated machine has sent.
+	Received(machineID string, bytes int)
 	// Enroll admits a new machine against a one-time code, else unauthorized or validation_failed.
 	Enroll(ctx context.Context, request automation.EnrollRequest) (automation.Machine, error)
 }
@@ -41,6 +45,7 @@ type Machines interface {
 // Ledger is what the machine API needs of the ledger.
 type Ledger interface {
 	automation.StepLedger
+	Machine(ctx context.Context, id string) (automation.Machine, error)
 	TouchMachine(ctx context.Context, id string, t time.Time) error
 }
 
@@ -79,14 +84,17 @@ type API struct {
 	ends    *endBroker
 	gate    *gate
 	callers *limiter
-	openapi []byte
+	// enrolments bounds how often codes are presented from one network.
+	enrolments limiter
+	openapi    []byte
 }
 
 // New returns the API of the options.
 func New(o Options) (*API, error) {
 	a := &API{
 		Options: o, ends: newEndBroker(o.Ledger, o.Logger), gate: newGate(o.Now),
-		callers: &limiter{perSecond: rate.Limit(o.RateLimit), burst: burstSeconds * o.RateLimit},
+		enrolments: limiter{perSecond: enrolmentsPerSecond, burst: enrolmentBurst},
+		callers:    &limiter{perSecond: rate.Limit(o.RateLimit), burst: burstSeconds * o.RateLimit},
 	}
 	document, err := openAPI(o.Version)
 	if err != nil {
@@ -110,6 +118,10 @@ func (a *API) Run(ctx context.Context) { a.ends.run(ctx) }
 
 // MachineHasEnds makes the API look at once for ends of a machine, which it would find within a second.
 func (a *API) MachineHasEnds(machineID string) { a.ends.kick(machineID) }
+
+// MachineAccessChanged ends the event streams of a machine that has another key, or was revoked, which its worker
+// is told first. Tell the authenticator before.
+func (a *API) MachineAccessChanged(machineID string, revoked bool) { a.ends.close(machineID, revoked) }
 
 func (a *API) routes(router *gin.Engine) http.Handler {
 	router.HandleMethodNotAllowed = true
@@ -146,6 +158,7 @@ func (a *API) routes(router *gin.Engine) http.Handler {
 	}
 
 	router.POST("/v1/machine/enroll", limitBody, a.enroll)
+	router.POST("/v1/machine/token", limitBody, a.issueToken)
 	machine := router.Group("/v1/machine", limitBody, a.requireMachine)
 	machine.POST("/hello", a.hello)
 	machine.POST("/alive", a.alive)

@@ -32,7 +32,7 @@ import (
 
 const (
 	userToken    = "user-token"
-	machineToken = "machine-token" // as the value of Authorization: Machine
+	machineToken = "machine-token" // as the value of Authorization: DPoP
 )
 
 // world is the API over a real ledger in SQLite.
@@ -44,12 +44,15 @@ type world struct {
 	owner   string
 	machine automation.Machine
 	log     *syncBuffer
+	// received counts the bytes that the machine has sent.
+	received atomic.Int64
 
 	now       func() time.Time
 	ahead     atomic.Int64 // of the clock, in nanoseconds
 	mu        sync.Mutex
 	admitted  []string
 	cancelled []string
+	lost      []string
 }
 
 type syncBuffer struct {
@@ -116,7 +119,10 @@ func newWorldWith(t *testing.T, change func(*worldOptions)) *world {
 		t.Fatal(err)
 	}
 	w.api, err = api.New(api.Options{
-		Service: &catalog.Service{Ledger: panicking{ledger}, Engine: w, Changes: changes, Now: w.clock, NewKey: newKey},
+		Service: &catalog.Service{
+			Ledger: panicking{ledger}, Engine: w, Enrolments: enrolments{w}, Changes: changes, Now: w.clock, NewKey: newKey,
+			PublicURL: "https://errand.example.com",
+		},
 		Users: access.New(access.Options{
 			Store: ledger, Runtime: func(token string) bool { return token == userToken }, LocalOwnerID: w.owner,
 			Now: w.clock, Logger: logger,
@@ -174,6 +180,25 @@ func (w *world) Cancelled(run automation.Run, begun string) {
 
 func (w *world) Up() bool { return true }
 
+// enrolments are codes without an enroller, and the real end of streams.
+type enrolments struct{ w *world }
+
+func (e enrolments) NewCode(ctx context.Context, ownerID, machineID string) (string, time.Time, error) {
+	expires := time.Now().Add(automation.EnrollmentCodeValidFor)
+	code := automation.EnrollmentCode{Hash: newID(), OwnerID: ownerID, MachineID: machineID, ExpiresAt: expires}
+	return "ABCD-EFGH-2345-WXYZ", expires, e.w.ledger.SaveEnrollmentCode(ctx, code)
+}
+
+func (e enrolments) Revoked(machineID string) { e.w.api.MachineAccessChanged(machineID, true) }
+
+func (e enrolments) Lost(runs []automation.Run) {
+	e.w.mu.Lock()
+	defer e.w.mu.Unlock()
+	for _, run := range runs {
+		e.w.lost = append(e.w.lost, run.ID)
+	}
+}
+
 func newKey() (secret, hash string, err error) {
 	secret, err = access.NewKey(rand.Reader)
 	return secret, access.HashKey(secret), err
@@ -185,11 +210,20 @@ func (w *world) clock() time.Time { return w.now().Add(time.Duration(w.ahead.Loa
 type machines struct{ w *world }
 
 func (m machines) AuthenticateMachine(_ context.Context, call automation.Credential) (automation.Machine, error) {
-	if len(call.Authorization) != 1 || call.Authorization[0] != "Machine "+machineToken {
+	if len(call.Authorization) != 1 || call.Authorization[0] != "DPoP "+machineToken {
 		return automation.Machine{}, automation.Errorf(automation.CodeUnauthorized, "bad proof")
 	}
 	return m.w.machine, nil
 }
+
+func (m machines) IssueToken(_ context.Context, call automation.Credential) (automation.TokenAnswer, error) {
+	if len(call.Authorization) != 1 || call.Authorization[0] != "Machine "+m.w.machine.ID || call.Path != "/v1/machine/token" {
+		return automation.TokenAnswer{}, automation.Errorf(automation.CodeUnauthorized, "bad proof")
+	}
+	return automation.TokenAnswer{AccessToken: machineToken, TokenType: "DPoP", ExpiresInMs: 600_000}, nil
+}
+
+func (m machines) Received(_ string, bytes int) { m.w.received.Add(int64(bytes)) }
 
 func (m machines) Enroll(context.Context, automation.EnrollRequest) (automation.Machine, error) {
 	return automation.Machine{}, automation.Errorf(automation.CodeUnauthorized, "bad code")
@@ -242,7 +276,7 @@ func (w *world) do(method, path, body string, change ...func(*http.Request)) ans
 	return answer{response.StatusCode, response.Header, content}
 }
 
-func asMachine(r *http.Request) { r.Header.Set("Authorization", "Machine "+machineToken) }
+func asMachine(r *http.Request) { r.Header.Set("Authorization", "DPoP "+machineToken) }
 
 func header(name, value string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set(name, value) }

@@ -28,8 +28,16 @@ const (
 func (a *API) events(c *gin.Context) {
 	machine := machineOf(c)
 	bodyIsRead(c) // it has none
-	stream := a.ends.connect(machine.ID)
+	stream, err := a.ends.connect(machine.ID)
+	if err != nil {
+		a.refuse(c, err)
+		return
+	}
 	defer a.ends.disconnect(machine.ID, stream)
+	if err := a.checkAccess(c.Request.Context(), machine); err != nil {
+		a.refuse(c, err)
+		return
+	}
 
 	c.Header("Content-Type", "text/event-stream")
 	c.Header("X-Accel-Buffering", "no")
@@ -50,11 +58,16 @@ func (a *API) events(c *gin.Context) {
 			return
 		case <-a.ends.closed:
 			return
+		case revoked := <-stream.ended:
+			if revoked {
+				_ = send(c, automation.Event{Kind: automation.EventRevoked}) // one that is gone learns it when it comes back
+			}
+			return
 		case <-pings.C:
 			if send(c, ping) != nil {
 				return
 			}
-		case events := <-stream:
+		case events := <-stream.events:
 			for _, event := range events {
 				if sent[event.Key()] >= event.Execution {
 					continue
@@ -66,6 +79,21 @@ func (a *API) events(c *gin.Context) {
 			}
 		}
 	}
+}
+
+// checkAccess looks at a machine again after its stream is known to the broker, so that a change of its access that
+// came in between is not missed.
+func (a *API) checkAccess(ctx context.Context, authenticated automation.Machine) error {
+	current, err := a.Ledger.Machine(ctx, authenticated.ID)
+	switch {
+	case err != nil:
+		return err
+	case current.State == automation.MachineRevoked:
+		return automation.Errorf(automation.CodeMachineRevoked, "the machine %s has been revoked; enrol it again to use it", current.ID)
+	case current.PublicKey != authenticated.PublicKey:
+		return automation.Errorf(automation.CodeUnauthorized, "the machine %s has another key now", current.ID)
+	}
+	return nil
 }
 
 func send(c *gin.Context, event automation.Event) error {
@@ -94,33 +122,62 @@ type endBroker struct {
 	closed chan struct{}
 
 	mu      sync.Mutex
-	streams map[string]map[chan []automation.Event]struct{}
+	streams map[string]map[*eventStream]struct{}
+}
+
+// maxStreams is how many event streams a machine may have open at one server. A worker has one; others are left
+// over from connections whose end nobody has noticed yet.
+const maxStreams = 8
+
+// eventStream is one open stream.
+type eventStream struct {
+	events chan []automation.Event
+	// ended gets one word when the machine's access has changed: whether it was revoked.
+	ended chan bool
 }
 
 func newEndBroker(ledger automation.StepLedger, logger *slog.Logger) *endBroker {
 	return &endBroker{
 		ledger: ledger, logger: logger, kicks: make(chan string, 256), closed: make(chan struct{}),
-		streams: map[string]map[chan []automation.Event]struct{}{},
+		streams: map[string]map[*eventStream]struct{}{},
 	}
 }
 
-func (b *endBroker) connect(machineID string) chan []automation.Event {
-	stream := make(chan []automation.Event, 1)
+// connect registers a stream. Error: rate_limited when the machine has too many.
+func (b *endBroker) connect(machineID string) (*eventStream, error) {
+	stream := &eventStream{events: make(chan []automation.Event, 1), ended: make(chan bool, 1)}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if len(b.streams[machineID]) >= maxStreams {
+		refusal := automation.Errorf(automation.CodeRateLimited, "the machine has %d event streams open, more are not allowed", maxStreams)
+		refusal.RetryAfter = writeTimeout
+		return nil, refusal
+	}
 	if b.streams[machineID] == nil {
-		b.streams[machineID] = map[chan []automation.Event]struct{}{}
+		b.streams[machineID] = map[*eventStream]struct{}{}
 	}
 	b.streams[machineID][stream] = struct{}{}
-	return stream
+	return stream, nil
 }
 
-func (b *endBroker) disconnect(machineID string, stream chan []automation.Event) {
+func (b *endBroker) disconnect(machineID string, stream *eventStream) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.streams[machineID], stream)
 	if len(b.streams[machineID]) == 0 {
 		delete(b.streams, machineID)
+	}
+}
+
+// close ends the streams of a machine.
+func (b *endBroker) close(machineID string, revoked bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for stream := range b.streams[machineID] {
+		select {
+		case stream.ended <- revoked:
+		default: // it ends already
+		}
 	}
 }
 
@@ -175,10 +232,10 @@ func (b *endBroker) look(ctx context.Context, machineIDs []string) {
 	for machineID, events := range ends {
 		for stream := range b.streams[machineID] {
 			select {
-			case <-stream:
+			case <-stream.events:
 			default:
 			}
-			stream <- events
+			stream.events <- events
 		}
 	}
 }

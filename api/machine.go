@@ -6,10 +6,24 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/catalog"
 	"github.com/errandhq/errand/internal/strictjson"
 )
 
+// A fleet behind one address may enrol at this pace; whoever guesses gets nowhere with codes of 80 bits.
+const (
+	enrolmentsPerSecond = 1
+	enrolmentBurst      = 60
+)
+
 func (a *API) enroll(c *gin.Context) {
+	address := catalog.PrincipalOf(c.Request.Context()).Origin.Address
+	if wait := a.enrolments.take(network(address), a.Now()); wait > 0 {
+		a.refuse(c, &automation.Error{
+			Code: automation.CodeRateLimited, RetryAfter: wait, Message: "too many enrolments are tried from your address; wait a moment",
+		})
+		return
+	}
 	request, err := decodeBody[automation.EnrollRequest](c)
 	if err != nil {
 		a.refuse(c, err)
@@ -20,7 +34,30 @@ func (a *API) enroll(c *gin.Context) {
 		a.refuse(c, err)
 		return
 	}
+	by := catalog.Principal{
+		OwnerID: machine.OwnerID, Actor: automation.Actor{Kind: automation.ActorMachine, ID: machine.ID},
+		Origin: catalog.PrincipalOf(c.Request.Context()).Origin,
+	}
+	if err := a.Service.Note(c.Request.Context(), by, "enroll", machine.ID, "", nil); err != nil {
+		a.refuse(c, err) // the code is used up for this key alone: the same request is answered later
+		return
+	}
 	a.answer(c, http.StatusCreated, automation.EnrollAnswer{MachineID: machine.ID, Name: machine.Name})
+}
+
+// issueToken gives a machine an access token. The request has no content: its headers say it all.
+func (a *API) issueToken(c *gin.Context) {
+	var answer automation.TokenAnswer
+	address := catalog.PrincipalOf(c.Request.Context()).Origin.Address
+	err := a.gate.pass(address, credentialOf(c.Request), func() (err error) {
+		answer, err = a.Machines.IssueToken(c.Request.Context(), callOf(c.Request))
+		return err
+	})
+	if err != nil {
+		a.refuse(c, err)
+		return
+	}
+	a.answer(c, http.StatusOK, answer)
 }
 
 func (a *API) hello(c *gin.Context) {

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/http"
 	"runtime/debug"
@@ -130,6 +131,21 @@ func (a *API) requireMachine(c *gin.Context) {
 		return
 	}
 	c.Set(keyMachine, machine)
+	c.Request.Body = &meteredBody{ReadCloser: c.Request.Body, read: func(n int) { a.Machines.Received(machine.ID, n) }}
+}
+
+// meteredBody tells how much of a body has come.
+type meteredBody struct {
+	io.ReadCloser
+	read func(bytes int)
+}
+
+func (b *meteredBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if n > 0 {
+		b.read(n)
+	}
+	return n, err
 }
 
 func (a *API) authenticateMachine(c *gin.Context) (automation.Machine, error) {
@@ -142,13 +158,18 @@ func (a *API) authenticateMachine(c *gin.Context) (automation.Machine, error) {
 	var machine automation.Machine
 	origin := catalog.PrincipalOf(r.Context()).Origin
 	err := a.gate.pass(origin.Address, credentialOf(r), func() (err error) {
-		machine, err = a.Machines.AuthenticateMachine(r.Context(), automation.Credential{
-			Method: r.Method, Path: r.URL.EscapedPath(),
-			Authorization: r.Header.Values("Authorization"), Proof: r.Header.Values("DPoP"),
-		})
+		machine, err = a.Machines.AuthenticateMachine(r.Context(), callOf(r))
 		return err
 	})
 	return machine, err
+}
+
+// callOf is a request as a machine has to prove it.
+func callOf(r *http.Request) automation.Credential {
+	return automation.Credential{
+		Method: r.Method, Path: r.URL.EscapedPath(),
+		Authorization: r.Header.Values("Authorization"), Proof: r.Header.Values("DPoP"),
+	}
 }
 
 func machineOf(c *gin.Context) automation.Machine {

@@ -1,6 +1,26 @@
 package automation
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"time"
+)
+
+const (
+	// EnrollmentCodeValidFor is how long an enrolment code can be used.
+	EnrollmentCodeValidFor = 10 * time.Minute
+	// MaxOpenEnrollmentCodes is how many codes of one owner may be open: neither used nor expired.
+	MaxOpenEnrollmentCodes = 1_000
+)
+
+// EnrollmentCode is what is kept of a one-time code; the code itself is shown once and stored nowhere.
+type EnrollmentCode struct {
+	// Hash is the SHA-256 hash of the code in hexadecimal.
+	Hash    string
+	OwnerID string
+	// MachineID names the machine that gets a new key by the code; "" enrols a new machine.
+	MachineID string
+	ExpiresAt time.Time
+}
 
 // EnrollRequest admits a machine against a one-time code. Proof shows that the machine holds the private half
 // of the public key, and is bound to the code.
@@ -18,4 +38,11 @@ type EnrollRequest struct {
 type EnrollAnswer struct {
 	MachineID string `json:"machineId"`
 	Name      string `json:"name"`
+}
+
+// TokenAnswer is an access token for a machine. It is good for calls that carry a proof by the machine's key.
+type TokenAnswer struct {
+	AccessToken string `json:"accessToken"`
+	TokenType   string `json:"tokenType"` // DPoP, RFC 9449
+	ExpiresInMs int64  `json:"expiresInMs"`
 }

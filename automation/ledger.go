@@ -186,8 +186,8 @@ type EngineStore interface {
 // StepLedger is the ledger's side of the machine protocol. Every call is idempotent and concerns one machine:
 // a run of another machine is not_found.
 type StepLedger interface {
-	// Hello records the instance that a machine runs as and answers for each held execution. A machine
-	// whose earlier instance still lives elsewhere is refused with forbidden and told where that one is.
+	// Hello records the instance that a machine runs as and answers for each held execution. Labels that are
+	// nil leave those of the enrolment. A machine whose earlier instance still lives elsewhere is refused with forbidden and told where that one is.
 	Hello(ctx context.Context, machineID string, h Hello) ([]HeldAnswer, error)
 	// Begin decides whether a step executes now; see [Run.Begin].
 	Begin(ctx context.Context, machineID string, r BeginRequest) (BeginAnswer, error)
@@ -218,6 +218,28 @@ type MachineLoad struct {
 type MachineStore interface {
 	// EnrollMachine stores a new machine. A public key that is enrolled already returns that machine.
 	EnrollMachine(ctx context.Context, m NewMachine) (Machine, error)
+	// SaveEnrollmentCode keeps a new code. Errors: not_found when it names a machine that the owner does not
+	// have, rate_limited when the owner has [MaxOpenEnrollmentCodes] open ones.
+	SaveEnrollmentCode(ctx context.Context, c EnrollmentCode) error
+	// RedeemEnrollmentCode stores the machine that presents an open code, for the code's owner, and uses the
+	// code up, in one transaction: of several keys exactly one gets it. The key that has it may repeat the
+	// call, so that an answer that was lost costs nothing. A code that names a machine gives that machine the
+	// key: it keeps its id, queue and name, and works again if it was revoked. m.OwnerID is not read. Errors:
+	// not_found for any code that is not open, forbidden for a key that another machine has, machine_revoked
+	// for the key of a revoked one, validation_failed.
+	RedeemEnrollmentCode(ctx context.Context, hash string, m NewMachine) (Machine, error)
+	// OwnedMachine returns one machine of the owner, else not_found.
+	OwnedMachine(ctx context.Context, ownerID, id string) (MachineLoad, error)
+	// ChangeMachine changes name and labels. Errors: not_found, validation_failed.
+	ChangeMachine(ctx context.Context, ownerID, id string, c MachineChange) (MachineLoad, error)
+	// RevokeMachine ends a machine's access, durably; nothing is admitted for it or begins on it afterwards.
+	// Its unfinished runs are for [MachineStore.LoseRuns]. Repeating it changes nothing. Error: not_found.
+	RevokeMachine(ctx context.Context, ownerID, id string) (Machine, error)
+	// LoseRuns ends at most limit unfinished runs of revoked machines, see [Run.LoseMachine], and returns
+	// them. It may be called by several servers at once.
+	LoseRuns(ctx context.Context, limit int) ([]Run, error)
+	// AccessChanges returns the machines that were revoked or got another key at since or later.
+	AccessChanges(ctx context.Context, since time.Time) ([]AccessChange, error)
 	// Machine returns one machine by id whoever owns it, else not_found.
 	Machine(ctx context.Context, id string) (Machine, error)
 	// Machines returns a page of the owner's machines, oldest first, and the cursor of the next page or "".

@@ -205,6 +205,32 @@ func (r *Run) Finalize(in FinalizeInput, now time.Time) FinalizeVerdict {
 	return verdict
 }
 
+// LoseMachine ends an unfinished run whose machine was revoked: nobody will say how its begun step ended. That
+// step has failed with machine_lost, unconfirmed, and the others are skipped. It returns the begun step, or "".
+// A step that waits for its next execution had begun too, but runs no program, so nothing of it is unconfirmed.
+func (r *Run) LoseMachine(now time.Time) (begun string) {
+	if r.Status.Finished() {
+		return ""
+	}
+	cause := &StepError{
+		Code: StepErrMachineLost, Message: "the machine was revoked; what it did of this step is not known",
+	}
+	failure := &RunError{Code: string(StepErrMachineLost), Message: "the machine was revoked before the run had ended"}
+	for i := range r.Steps {
+		step := &r.Steps[i]
+		if step.Status != StepRunning {
+			continue
+		}
+		executing := step.RetryAt == nil
+		step.end(OutcomeFailed, cause, now)
+		step.Unconfirmed = executing
+		begun, failure = step.ID, step.runError()
+	}
+	r.skipPending(now)
+	r.finish(RunFailed, failure, now)
+	return begun
+}
+
 // conclude ends the run when its steps settle it: a failed step fails it, a cancelled one cancels it, and it
 // completes with its last step. The steps of every supported plan version run one after another, so the
 // first that did not complete decides.

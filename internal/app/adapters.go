@@ -56,15 +56,30 @@ func newKey() (secret, hash string, err error) {
 	return secret, access.HashKey(secret), err
 }
 
-// machines authenticates and enrols machines.
+// machines authenticates and enrols machines, and counts what they ask.
 type machines struct{ app *App }
 
 func (m machines) AuthenticateMachine(ctx context.Context, call automation.Credential) (automation.Machine, error) {
-	return m.app.verifier.AuthenticateMachine(ctx, call)
+	machine, err := m.app.verifier.AuthenticateMachine(ctx, call)
+	if err != nil {
+		return automation.Machine{}, err
+	}
+	return machine, m.app.limits.Call(machine.ID)
 }
 
+func (m machines) IssueToken(ctx context.Context, call automation.Credential) (automation.TokenAnswer, error) {
+	return m.app.verifier.IssueToken(ctx, call)
+}
+
+func (m machines) Received(machineID string, bytes int) { m.app.limits.Received(machineID, bytes) }
+
 func (m machines) Enroll(ctx context.Context, request automation.EnrollRequest) (automation.Machine, error) {
-	return m.app.enroller.Enroll(ctx, identity.Enrolment(request))
+	machine, err := m.app.enroller.Enroll(ctx, identity.Enrolment(request))
+	if err == nil {
+		// A machine that had another key before is known under that one here.
+		m.app.accessChanged(machine.ID, false)
+	}
+	return machine, err
 }
 
 func (a *App) runtimePath() string { return filepath.Join(a.settings.DataDir, "server.json") }

@@ -31,6 +31,7 @@ import (
 	"github.com/errandhq/errand/internal/gateway"
 	"github.com/errandhq/errand/internal/identity"
 	"github.com/errandhq/errand/internal/lockfile"
+	"github.com/errandhq/errand/internal/machinelimit"
 	"github.com/errandhq/errand/internal/machinestate"
 	"github.com/errandhq/errand/internal/notify"
 	"github.com/errandhq/errand/internal/store"
@@ -52,6 +53,7 @@ type App struct {
 	temporal   *embedded.Server
 	engine     *engine.Engine
 	verifier   *identity.Verifier
+	limits     *machinelimit.Limiter
 	enroller   *identity.Enroller
 	token      string
 	tokenHash  identity.TokenHash
@@ -273,11 +275,15 @@ func (a *App) prepareIdentity(context.Context) error {
 	if a.token, a.tokenHash, err = identity.NewRuntimeToken(); err != nil {
 		return err
 	}
-	a.enroller = identity.NewEnroller(identity.EnrollerOptions{
-		Codes: &identity.MemoryCodes{}, Machines: a.ledger, Now: a.now,
-	})
+	a.limits = machinelimit.New(machinelimit.Options{Now: a.now})
+	a.enroller = identity.NewEnroller(identity.EnrollerOptions{Ledger: a.ledger, Now: a.now})
+	// Derived from the master key, so that servers with the same one accept each other's tokens.
+	tokens, err := identity.NewTokens(identity.DeriveKey(a.masterKey, "machine access tokens"), a.install.ID)
+	if err != nil {
+		return err
+	}
 	a.verifier, err = identity.NewVerifier(identity.VerifierOptions{
-		Machines: a.ledger, BaseURLs: a.baseURLs(), Now: a.now,
+		Machines: a.ledger, Tokens: tokens, BaseURLs: a.baseURLs(), Now: a.now,
 	})
 	return err
 }
@@ -332,7 +338,8 @@ func (a *App) serve(background context.Context) error {
 		return err
 	}
 	a.service = &catalog.Service{
-		Ledger: a.ledger, Engine: engineSide{a}, Changes: a.changes, Now: a.now, NewKey: newKey,
+		Ledger: a.ledger, Engine: engineSide{a}, Changes: a.changes, Now: a.now, NewKey: newKey, PublicURL: a.publicURL,
+		Enrolments: enrolments{a, func(run func(context.Context)) { a.goBackground(func() { run(background) }) }},
 	}
 	a.api, err = api.New(api.Options{
 		Service: a.service, MCP: a.mcpHandler(a.service),
@@ -347,6 +354,7 @@ func (a *App) serve(background context.Context) error {
 	}
 	a.goBackground(func() { a.api.Run(background) })
 	a.goBackground(func() { a.purgeAudit(background) })
+	a.goBackground(func() { a.watchAccess(background) })
 	a.server = newHTTPServer(a.api, a.gateway, a.logger)
 	go func() {
 		if err := a.server.Serve(a.listener); !errors.Is(err, http.ErrServerClosed) {
@@ -361,7 +369,7 @@ func (a *App) serve(background context.Context) error {
 func (a *App) newGateway() (*gateway.Gateway, error) {
 	return gateway.New(gateway.Options{
 		Upstream: a.engine.Client().WorkflowService(), Namespace: a.engine.Namespace(), InstallationID: a.install.ID,
-		Authenticator: a.verifier, TokenKey: identity.DeriveKey(a.masterKey, "gateway task tokens"),
+		Authenticator: machines{a}, Received: a.limits.Received, TokenKey: identity.DeriveKey(a.masterKey, "gateway task tokens"),
 		Seen:   func(machineID string) { a.goBackground(func() { a.machineSeen(machineID) }) },
 		Logger: a.logger.With("component", "gateway"),
 	})

@@ -137,8 +137,7 @@ func (a *App) enrolMachine(ctx context.Context, dir string) (fresh bool, err err
 		case err != nil:
 			return false, err
 		case machine.State == automation.MachineRevoked:
-			return false, automation.Errorf(automation.CodeMachineRevoked,
-				"this machine was revoked; to enrol it again, remove the directory %s", dir)
+			return false, nil // the watch says so, and serves again when it is enrolled anew
 		default:
 			return false, checkDeviceKey(dir, machine)
 		}
@@ -147,7 +146,7 @@ func (a *App) enrolMachine(ctx context.Context, dir string) (fresh bool, err err
 	if err != nil {
 		return false, fmt.Errorf("%w; to start with a new key, remove the directory %s", err, dir)
 	}
-	code, _, err := a.enroller.NewCode(ctx, a.install.LocalOwnerID)
+	code, _, err := a.enroller.NewCode(ctx, a.install.LocalOwnerID, "")
 	if err != nil {
 		return false, err
 	}
@@ -197,6 +196,9 @@ func (m *machineProcess) watch(ctx context.Context) {
 	defer close(m.done)
 	pause := restartFirst
 	for ctx.Err() == nil {
+		if m.awaitActive(ctx); ctx.Err() != nil {
+			return
+		}
 		began := time.Now()
 		err := m.attend(ctx)
 		if ctx.Err() != nil || m.isStopping() {
@@ -208,6 +210,28 @@ func (m *machineProcess) watch(ctx context.Context) {
 		m.app.logger.Warn("this machine's worker has ended; it is started again", "error", err, "pause", pause, "log", m.logPath())
 		wait(ctx, pause)
 		pause = min(2*pause, restartMax)
+	}
+}
+
+// awaitActive returns when this machine is not revoked, or when ctx ends. A revoked one is not enrolled anew by
+// itself: somebody had a reason.
+func (m *machineProcess) awaitActive(ctx context.Context) {
+	said := false
+	for ctx.Err() == nil {
+		enrolled, found, err := machinestate.Load(m.dir)
+		if err != nil || !found {
+			return // the worker says what is wrong
+		}
+		machine, err := m.app.ledger.Machine(ctx, enrolled.MachineID)
+		if err != nil || machine.State == automation.MachineActive {
+			return
+		}
+		if !said {
+			said = true
+			m.app.logger.Warn("this machine was revoked, so its worker is not started; to use it again, make a code for it with "+
+				"enroll-code and give errand machine enroll", "machine", machine.ID, "server", m.app.localURL())
+		}
+		wait(ctx, restartFirst)
 	}
 }
 

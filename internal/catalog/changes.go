@@ -181,7 +181,10 @@ type MachineResult struct {
 	Version      string            `json:"version"`
 	Platform     string            `json:"platform"`
 	Labels       map[string]string `json:"labels"`
-	CreatedAt    time.Time         `json:"createdAt"`
+	// Host is where the worker that said hello last runs.
+	Host      string     `json:"host,omitempty"`
+	CreatedAt time.Time  `json:"createdAt"`
+	RevokedAt *time.Time `json:"revokedAt,omitempty"`
 }
 
 // MachinesResult is a page of machines.
@@ -197,15 +200,23 @@ func machines(ctx context.Context, s *Service, p Principal, in MachinesInput) (M
 	}
 	result := MachinesResult{Machines: make([]MachineResult, 0, len(page)), NextCursor: next}
 	for _, m := range page {
-		labels := m.Labels
-		if labels == nil {
-			labels = map[string]string{}
-		}
-		result.Machines = append(result.Machines, MachineResult{
-			ID: m.ID, Name: m.Name, State: string(m.State), Online: m.Online(s.Now()), LastSeenAt: m.LastSeenAt,
-			RunningSteps: m.RunningSteps, PendingRuns: m.PendingRuns, Concurrency: m.Concurrency,
-			Version: m.Version, Platform: m.Platform, Labels: labels, CreatedAt: m.CreatedAt,
-		})
+		result.Machines = append(result.Machines, s.presentMachine(m))
 	}
 	return result, nil
+}
+
+func (s *Service) presentMachine(m automation.MachineLoad) MachineResult {
+	labels := m.Labels
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	host := ""
+	if m.Instance != nil {
+		host = m.Instance.Host
+	}
+	return MachineResult{
+		ID: m.ID, Name: m.Name, State: string(m.State), Online: m.Online(s.Now()), LastSeenAt: m.LastSeenAt,
+		RunningSteps: m.RunningSteps, PendingRuns: m.PendingRuns, Concurrency: m.Concurrency,
+		Version: m.Version, Platform: m.Platform, Labels: labels, Host: host, CreatedAt: m.CreatedAt, RevokedAt: m.RevokedAt,
+	}
 }

@@ -12,6 +12,7 @@ func Commands() []Command {
 		createCommand, getCommand, listCommand, updateCommand, deleteCommand,
 		runNowCommand, runCommand, runsCommand, cancelRunCommand, cancelRunsCommand, retryRunCommand,
 		applyCommand, exportCommand, previewScheduleCommand, machinesCommand,
+		machineCommand, enrollCodeCommand, renameMachineCommand, revokeMachineCommand,
 		whoamiCommand, createKeyCommand, keysCommand, revokeKeyCommand, createOwnerCommand, ownersCommand, auditCommand,
 	}
 }

@@ -16,6 +16,10 @@ type Ledger interface {
 	automation.AuditStore
 	Machines(ctx context.Context, ownerID string, limit int, cursor string) ([]automation.MachineLoad, string, error)
 	MachineLoads(ctx context.Context, ids []string) (map[string]automation.MachineLoad, error)
+	OwnedMachine(ctx context.Context, ownerID, id string) (automation.MachineLoad, error)
+	ChangeMachine(ctx context.Context, ownerID, id string, c automation.MachineChange) (automation.MachineLoad, error)
+	RevokeMachine(ctx context.Context, ownerID, id string) (automation.Machine, error)
+	LoseRuns(ctx context.Context, limit int) ([]automation.Run, error)
 }
 
 // Engine is what the commands need of the engine. Both calls return at once and promise nothing: the ledger
@@ -36,10 +40,13 @@ type Changes interface {
 
 // Service is the behaviour of the commands.
 type Service struct {
-	Ledger  Ledger
-	Engine  Engine
-	Changes Changes
-	Now     func() time.Time
+	Ledger     Ledger
+	Engine     Engine
+	Enrolments Enrolments
+	Changes    Changes
+	Now        func() time.Time
+	// PublicURL is the address under which machines reach this service.
+	PublicURL string
 	// NewKey makes an API key, and the hash that is stored of it.
 	NewKey func() (secret, hash string, err error)
 

@@ -71,6 +71,9 @@ type Program struct {
 	// RunMCP serves the commands as MCP tools on standard input and output until its input ends.
 	RunMCP func(ctx context.Context, call Call, options MCP) error
 
+	// EnrollMachine enrols this machine.
+	EnrollMachine func(ctx context.Context, dataDir string, options MachineEnroll) (EnrolledMachine, error)
+
 	// form is how answers and errors are printed.
 	form form
 }
@@ -103,6 +106,7 @@ func (p *Program) Main(ctx context.Context, args []string) int {
 	if len(args) == 1 && (args[0] == "--version" || args[0] == "-V") {
 		args = []string{"version"}
 	}
+	args = enrollArguments(args)
 	p.form = formOf(args)
 	if name, asked := helpAsked(args); asked {
 		return p.help(name)
@@ -114,9 +118,10 @@ func (p *Program) Main(ctx context.Context, args []string) int {
 		}
 	}
 	root := struct {
-		Worker  Worker   `cmd:"" help:"Run this machine's worker."`
-		MCP     MCP      `cmd:"" name:"mcp" help:"Serve the commands as MCP tools on standard input and output."`
-		Version struct{} `cmd:"" help:"Print the version."`
+		Worker  Worker        `cmd:"" help:"Run this machine's worker."`
+		MCP     MCP           `cmd:"" name:"mcp" help:"Serve the commands as MCP tools on standard input and output."`
+		Enroll  MachineEnroll `cmd:"" name:"machine-enroll" help:"Enrol this machine."`
+		Version struct{}      `cmd:"" help:"Print the version."`
 
 		Completion struct {
 			Shell string `arg:"" help:"bash, zsh or fish."`
@@ -149,6 +154,8 @@ func (p *Program) Main(ctx context.Context, args []string) int {
 			return p.fail(err)
 		}
 		return exitOK
+	case enrollCommand:
+		return p.enrollMachine(ctx, root.Enroll)
 	case "version":
 		return p.print(map[string]string{"version": p.Version})
 	case "completion <shell>":
@@ -191,7 +198,9 @@ func (p *Program) call(ctx context.Context, command catalog.Command, input json.
 	if err != nil {
 		return nil, &automation.Error{Code: automation.CodeRuntimeUnavailable, Message: err.Error()}
 	}
-	endpoint, err := client.Discovery{Getenv: p.Getenv, DataDir: dataDir, Alive: p.Alive}.Find()
+	endpoint, err := client.Discovery{
+		Getenv: p.Getenv, DataDir: dataDir, Alive: p.Alive, Person: !automation.ScopeControl.Allows(command.Scope),
+	}.Find()
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +233,7 @@ func (p *Program) worker(ctx context.Context, options Worker) int {
 		err = p.RunWorker(ctx, dataDir, options)
 	}
 	if err != nil {
-		return p.fail(&automation.Error{Code: automation.CodeRuntimeUnavailable, Message: err.Error()})
+		return p.fail(localRefusal(err))
 	}
 	return exitOK
 }
@@ -300,7 +309,7 @@ func helpAsked(args []string) (name string, asked bool) {
 		switch {
 		case arg == "--help" || arg == "-h" || arg == "help" && i == 0:
 			asked = true
-		case name == "" && (isCommand || arg == "worker" || arg == "mcp" || arg == "completion" || i == 1 && asked && isTopic(arg)):
+		case name == "" && (isCommand || arg == "worker" || arg == "mcp" || arg == enrollCommand || arg == "completion" || i == 1 && asked && isTopic(arg)):
 			name = arg
 		}
 	}

@@ -30,7 +30,12 @@ func commandWords() []word {
 	for _, command := range catalog.Commands() {
 		words = append(words, word{command.Name, command.Summary})
 	}
-	return append(words, otherCommands()...)
+	for _, w := range otherCommands() {
+		if !strings.Contains(w.name, " ") { // of two words, the first is there already
+			words = append(words, w)
+		}
+	}
+	return words
 }
 
 // optionWords are the options of one command of the command line.
@@ -44,6 +49,9 @@ func optionWords(name string) []word {
 		}
 		if command.Bundle != "" {
 			words = append(words, word{"--dry-run", "only say what would change"})
+		}
+		if name == "machine" {
+			words = append(words, enrollOptions()...)
 		}
 		return words
 	case name == "worker":
@@ -60,6 +68,14 @@ func optionWords(name string) []word {
 	return []word{{"--help", "print how it is used"}}
 }
 
+// enrollOptions are those of machine enroll.
+func enrollOptions() []word {
+	return []word{
+		{"--server", "address of the control plane"}, {"--code", "one-time code"}, {"--name", "name of this machine"},
+		{"--label", "a label, name=value"},
+	}
+}
+
 func names(words []word) string {
 	var all []string
 	for _, w := range words {
@@ -74,7 +90,7 @@ func argumentWords() map[string]string {
 	for _, topic := range catalog.Topics() {
 		topics += " " + topic.Name
 	}
-	return map[string]string{"completion": "bash zsh fish", "help": topics}
+	return map[string]string{"completion": "bash zsh fish", "help": topics, "machine": "enroll"}
 }
 
 func bashCompletion() string {

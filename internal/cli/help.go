@@ -25,7 +25,8 @@ names a command that is often given next.
 Exit codes: 0 done, 1 refused by the service, 2 usage or invalid input before any call, 3 no service reached.
 
 The service is found in this order: ERRAND_MCP_URL with ERRAND_RUNTIME_TOKEN; ERRAND_API_URL with
-ERRAND_API_KEY; worker.json, then server.json, in the data directory (ERRAND_DATA_DIR). Nothing is found where
+ERRAND_API_KEY; worker.json, then server.json, in the data directory (ERRAND_DATA_DIR), and in the opposite order
+for commands that hand out access, which a machine may not. Nothing is found where
 errandd does not run: start it, it needs no setting.
 
 From nothing to a run and back:
@@ -41,6 +42,7 @@ From nothing to a run and back:
 func otherCommands() []word {
 	return []word{
 		{"worker", "Run this machine's worker"},
+		{"machine enroll", "Enrol this machine at a control plane"},
 		{"mcp", "Serve the commands as MCP tools, for agents"},
 		{"completion", "Print a completion script for bash, zsh or fish"},
 		{"help", "Print this, the contract of a command, or a topic"},
@@ -73,6 +75,8 @@ func (p *Program) help(name string) int {
 		text = workerHelp
 	} else if name == "mcp" {
 		text = mcpHelp
+	} else if name == enrollCommand {
+		text = enrollHelp
 	} else if name == "completion" {
 		text = completionHelp
 	}
@@ -147,12 +151,12 @@ Usage: errand completion bash | zsh | fish
 const workerHelp = `errand worker: Run this machine's worker
 
 Polls the task queue of this machine and executes its steps until it is told to stop. The embedded errandd
-starts one by itself; start your own on every other machine. SIGTERM and Ctrl-C drain it: no new step begins,
+starts one by itself; on every other machine give errand machine enroll once, then start your own. SIGTERM and Ctrl-C drain it: no new step begins,
 running ones may go on for --drain, then they are ended and executed again later.
 
 Options
-  --server URL                Address of the control plane; needed once, to enrol (ERRAND_SERVER_URL)
-  --code-file FILE            File that holds a one-time enrolment code
+  --server URL                Address of the control plane, where it has changed or the worker enrols (ERRAND_SERVER_URL)
+  --code-file FILE            File that holds a one-time code: enrol before the start, and remove the file
   --name NAME                 Name of this machine when it enrols (default: its host name)
   --concurrency N             How many steps execute at the same time (default 4)
   --drain DURATION            How long steps may go on when the worker is asked to stop (default 30s)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/errandhq/errand/automation"
@@ -22,10 +23,12 @@ type Discovery struct {
 	DataDir string
 	// Alive reports whether a process of that id exists.
 	Alive func(pid int) bool
+	// Person says that the call needs the authority of a person: a machine's, which worker.json lends, is not enough.
+	Person bool
 }
 
 // Find returns the first service of: ERRAND_MCP_URL with ERRAND_RUNTIME_TOKEN; ERRAND_API_URL with
-// ERRAND_API_KEY; worker.json; server.json. Half a pair, and no service at all, are runtime_unavailable.
+// ERRAND_API_KEY; worker.json; server.json, and those two in the opposite order for a call of a person. Half a pair, and no service at all, are runtime_unavailable.
 func (d Discovery) Find() (Endpoint, error) {
 	pairs := []struct{ address, token string }{
 		{"ERRAND_MCP_URL", "ERRAND_RUNTIME_TOKEN"},
@@ -43,7 +46,11 @@ func (d Discovery) Find() (Endpoint, error) {
 		}
 	}
 	var damaged string
-	for _, name := range []string{"worker.json", "server.json"} {
+	files := []string{"worker.json", "server.json"}
+	if d.Person {
+		slices.Reverse(files)
+	}
+	for _, name := range files {
 		path := filepath.Join(d.DataDir, name)
 		file, err := runtimefile.Read(path)
 		switch {

@@ -3,7 +3,6 @@ package gateway
 import (
 	"context"
 	"errors"
-	"log/slog"
 
 	"go.temporal.io/api/serviceerror"
 	"google.golang.org/grpc"
@@ -18,6 +17,7 @@ func forward[In, Out any](ctx context.Context, s *service, call func(context.Con
 	defer cancel()
 	out, err := call(callCtx, in)
 	if err == nil {
+		s.upstreamTrouble.over(ctx, "call")
 		return out, nil
 	}
 	if ctx.Err() != nil {
@@ -32,14 +32,14 @@ func forward[In, Out any](ctx context.Context, s *service, call func(context.Con
 func (s *service) callError(ctx context.Context, err error) error {
 	st := serviceerror.ToStatus(err)
 	if isNamespaceError(err) {
-		s.logUpstream(ctx, "call", st.Code(), err)
+		s.upstreamTrouble.met(ctx, "call", st.Code(), err)
 		return status.Error(codes.Unavailable, "Temporal cannot be reached now")
 	}
 	switch st.Code() {
 	case codes.NotFound, codes.InvalidArgument, codes.FailedPrecondition, codes.Aborted, codes.OutOfRange, codes.ResourceExhausted:
 		return status.Error(st.Code(), st.Message())
 	default:
-		s.logUpstream(ctx, "call", st.Code(), err)
+		s.upstreamTrouble.met(ctx, "call", st.Code(), err)
 		return status.Error(codes.Unavailable, "Temporal cannot be reached now")
 	}
 }
@@ -52,15 +52,4 @@ func isNamespaceError(err error) bool {
 	_, invalid := errors.AsType[*serviceerror.NamespaceInvalidState](err)
 	_, elsewhere := errors.AsType[*serviceerror.NamespaceNotActive](err)
 	return notFound || invalid || elsewhere
-}
-
-// logUpstream says what went wrong behind the gateway. While Temporal is down every machine meets it at every
-// poll, and others report that, so plain unavailability is for debugging.
-func (s *service) logUpstream(ctx context.Context, what string, code codes.Code, err error) {
-	level := slog.LevelWarn
-	switch code {
-	case codes.Unavailable, codes.Canceled, codes.DeadlineExceeded:
-		level = slog.LevelDebug
-	}
-	s.log.Log(ctx, level, "Temporal refused a call that was forwarded for a machine", "what", what, "machine", machineID(ctx), "code", code.String(), "error", err)
 }

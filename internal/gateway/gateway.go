@@ -16,6 +16,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/errandhq/errand/automation"
 )
@@ -54,8 +55,10 @@ type Options struct {
 	TokenKey      []byte
 	Authenticator Authenticator
 	// Seen is called with a machine's id at each poll and heartbeat. It must not block.
-	Seen   func(machineID string)
-	Logger *slog.Logger
+	Seen func(machineID string)
+	// Received is called with a machine's id and the size of each of its requests. It must not block.
+	Received func(machineID string, bytes int)
+	Logger   *slog.Logger
 	// MaxPoll replaces DefaultMaxPoll.
 	MaxPoll time.Duration
 	// MaxPollsPerMachine replaces DefaultMaxPollsPerMachine.
@@ -64,10 +67,11 @@ type Options struct {
 
 // Gateway is the service. It is safe for concurrent use.
 type Gateway struct {
-	server *grpc.Server
-	polls  *pollRegistry
-	auth   Authenticator
-	log    *slog.Logger
+	server   *grpc.Server
+	polls    *pollRegistry
+	auth     Authenticator
+	received func(machineID string, bytes int)
+	log      *slog.Logger
 }
 
 // New returns a gateway; it refuses incomplete options.
@@ -81,6 +85,9 @@ func New(o Options) (*Gateway, error) {
 	if o.Seen == nil {
 		o.Seen = func(string) {}
 	}
+	if o.Received == nil {
+		o.Received = func(string, int) {}
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -90,14 +97,15 @@ func New(o Options) (*Gateway, error) {
 	if o.MaxPollsPerMachine <= 0 {
 		o.MaxPollsPerMachine = DefaultMaxPollsPerMachine
 	}
-	g := &Gateway{polls: newPollRegistry(o.MaxPollsPerMachine), auth: o.Authenticator, log: o.Logger}
+	g := &Gateway{polls: newPollRegistry(o.MaxPollsPerMachine), auth: o.Authenticator, received: o.Received, log: o.Logger}
 	g.server = grpc.NewServer(
 		grpc.MaxRecvMsgSize(MaxMessageBytes),
 		grpc.ChainUnaryInterceptor(g.recoverPanics, g.authenticate),
 	)
 	workflowservice.RegisterWorkflowServiceServer(g.server, &service{
 		upstream: o.Upstream, namespace: o.Namespace, installation: o.InstallationID,
-		tokens: tokenSealer{key: o.TokenKey}, polls: g.polls, maxPoll: o.MaxPoll, seen: o.Seen, log: o.Logger,
+		tokens: tokenSealer{key: o.TokenKey}, polls: g.polls, maxPoll: o.MaxPoll, seen: o.Seen,
+		upstreamTrouble: newTrouble(o.Logger),
 	})
 	healthpb.RegisterHealthServer(g.server, &health{polls: g.polls})
 	return g, nil
@@ -142,6 +150,9 @@ func (g *Gateway) authenticate(ctx context.Context, req any, info *grpc.UnarySer
 	})
 	if err != nil {
 		return nil, g.refusal(ctx, err)
+	}
+	if message, ok := req.(proto.Message); ok {
+		g.received(machine.ID, proto.Size(message))
 	}
 	return handle(context.WithValue(ctx, machineKey{}, machine.ID), req)
 }

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"context"
-	"log/slog"
 	"time"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -28,7 +27,8 @@ type service struct {
 	polls        *pollRegistry
 	maxPoll      time.Duration
 	seen         func(machineID string)
-	log          *slog.Logger
+
+	upstreamTrouble *trouble
 }
 
 // GetSystemInfo claims no capability of the server: a worker of activities needs none.
@@ -67,10 +67,11 @@ func (s *service) PollActivityTaskQueue(ctx context.Context, in *workflowservice
 		WorkerInstanceKey: instance, PollerGroupId: groupID(in.GetPollerGroupId()),
 	})
 	switch {
-	case err == nil && len(out.GetTaskToken()) > 0:
-		out.TaskToken = s.tokens.seal(machine, out.GetTaskToken())
-		return out, nil
 	case err == nil:
+		s.upstreamTrouble.over(ctx, "poll")
+		if len(out.GetTaskToken()) > 0 {
+			out.TaskToken = s.tokens.seal(machine, out.GetTaskToken())
+		}
 		return out, nil
 	case ctx.Err() != nil: // the machine is gone or its own deadline has passed
 		return nil, status.FromContextError(ctx.Err()).Err()
@@ -209,6 +210,6 @@ func (s *service) pollError(ctx context.Context, err error) error {
 	if code == codes.ResourceExhausted {
 		return status.Error(codes.ResourceExhausted, "Temporal asks to poll less often")
 	}
-	s.logUpstream(ctx, "poll", code, err)
+	s.upstreamTrouble.met(ctx, "poll", code, err)
 	return status.Error(codes.Unavailable, "Temporal cannot be polled now")
 }

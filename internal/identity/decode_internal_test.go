@@ -18,21 +18,29 @@ func (noMachines) Machine(context.Context, string) (automation.Machine, error) {
 // FuzzAuthenticate presents anything as a credential of a machine that does not exist: it is refused as
 // unauthorized, never let in, and nothing breaks.
 func FuzzAuthenticate(f *testing.F) {
+	tokens, err := NewTokens(make([]byte, KeySize), "installation")
+	if err != nil {
+		f.Fatal(err)
+	}
 	verifier, err := NewVerifier(VerifierOptions{
-		Machines: noMachines{}, BaseURLs: []string{"http://127.0.0.1:7717"}, Now: func() time.Time { return time.Unix(1, 0) },
+		Machines: noMachines{}, Tokens: tokens, BaseURLs: []string{"http://127.0.0.1:7717"}, Now: func() time.Time { return time.Unix(1, 0) },
 	})
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add("", "")
 	f.Add("Machine x", "a.b.c")
+	f.Add("DPoP a.b.c", "eyJhbGciOiJub25lIiwidHlwIjoiZHBvcCtqd3QifQ.e30.")
 	f.Add("Machine 0193f5a0-0000-7000-8000-000000000000", "eyJhbGciOiJub25lIiwidHlwIjoiZHBvcCtqd3QifQ.e30.")
 	f.Fuzz(func(t *testing.T, authorization, proof string) {
-		_, err := verifier.AuthenticateMachine(t.Context(), automation.Credential{
+		call := automation.Credential{
 			Method: "POST", Path: "/v1/machine/hello", Authorization: []string{authorization}, Proof: []string{proof},
-		})
-		if automation.CodeOf(err) != automation.CodeUnauthorized {
+		}
+		if _, err := verifier.AuthenticateMachine(t.Context(), call); automation.CodeOf(err) != automation.CodeUnauthorized {
 			t.Errorf("%q with %q: %v", authorization, proof, err)
+		}
+		if _, err := verifier.IssueToken(t.Context(), call); automation.CodeOf(err) != automation.CodeUnauthorized {
+			t.Errorf("a token for %q with %q: %v", authorization, proof, err)
 		}
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base32"
 	"encoding/json"
-	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -19,28 +18,47 @@ import (
 
 const owner = "0192d3a0-0000-7000-8000-0000000000aa"
 
-// enrolled is a store of machines that, like the ledger, knows a key that it has.
+// enrolled is a ledger of codes and machines.
 type enrolled struct {
 	mu    sync.Mutex
+	codes map[string]automation.EnrollmentCode
+	used  map[string]string // by hash, the key that has the code
 	byKey map[string]automation.Machine
-	state automation.MachineState
 	fail  error
+	clock *clock
+	owner string
 	got   automation.NewMachine
 }
 
-func (e *enrolled) EnrollMachine(_ context.Context, m automation.NewMachine) (automation.Machine, error) {
+func (e *enrolled) SaveEnrollmentCode(_ context.Context, c automation.EnrollmentCode) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.fail != nil {
+		return e.fail
+	}
+	e.codes[c.Hash] = c
+	return nil
+}
+
+func (e *enrolled) RedeemEnrollmentCode(_ context.Context, hash string, m automation.NewMachine) (automation.Machine, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.fail != nil {
 		return automation.Machine{}, e.fail
 	}
-	e.got = m
+	code, known := e.codes[hash]
+	if user := e.used[hash]; !known || !e.clock.Now().Before(code.ExpiresAt) || user != "" && user != m.PublicKey {
+		return automation.Machine{}, automation.Errorf(automation.CodeNotFound, "there is no such open code")
+	}
+	e.used[hash], e.got, e.owner = m.PublicKey, m, code.OwnerID
 	if known, ok := e.byKey[m.PublicKey]; ok {
 		return known, nil
 	}
-	machine := automation.Machine{ID: "machine of " + m.PublicKey, OwnerID: m.OwnerID, Name: m.Name, PublicKey: m.PublicKey, State: e.state}
-	if e.byKey == nil {
-		e.byKey = map[string]automation.Machine{}
+	machine := automation.Machine{
+		ID: "machine of " + m.PublicKey, OwnerID: code.OwnerID, Name: m.Name, PublicKey: m.PublicKey, State: automation.MachineActive,
+	}
+	if code.MachineID != "" {
+		machine.ID = code.MachineID
 	}
 	e.byKey[m.PublicKey] = machine
 	return machine, nil
@@ -60,18 +78,21 @@ type office struct {
 }
 
 func newOffice() *office {
-	o := &office{clock: &clock{now: start}, machines: &enrolled{state: automation.MachineActive}}
-	o.enroller = identity.NewEnroller(identity.EnrollerOptions{Codes: &identity.MemoryCodes{}, Machines: o.machines, Now: o.clock.Now})
+	o := &office{clock: &clock{now: start}}
+	o.machines = &enrolled{
+		codes: map[string]automation.EnrollmentCode{}, used: map[string]string{}, byKey: map[string]automation.Machine{}, clock: o.clock,
+	}
+	o.enroller = identity.NewEnroller(identity.EnrollerOptions{Ledger: o.machines, Now: o.clock.Now})
 	return o
 }
 
 func (o *office) code(t *testing.T) string {
 	t.Helper()
-	code, expires, err := o.enroller.NewCode(t.Context(), owner)
+	code, expires, err := o.enroller.NewCode(t.Context(), owner, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := o.clock.Now().Add(identity.CodeValidFor); !expires.Equal(want) {
+	if want := o.clock.Now().Add(automation.EnrollmentCodeValidFor); !expires.Equal(want) {
 		t.Errorf("the code expires at %v, want %v", expires, want)
 	}
 	return code
@@ -97,13 +118,13 @@ func TestEnroll(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := automation.NewMachine{
-		OwnerID: owner, Name: "laptop", Platform: "linux/amd64", Version: "1.2.3",
+		Name: "laptop", Platform: "linux/amd64", Version: "1.2.3",
 		Labels: map[string]string{"role": "dev"}, PublicKey: string(key.Public()),
 	}
 	if diff := cmp.Diff(want, o.machines.got); diff != "" {
 		t.Errorf("stored machine (-want +got):\n%s", diff)
 	}
-	if m.PublicKey != string(key.Public()) {
+	if m.PublicKey != string(key.Public()) || m.OwnerID != owner {
 		t.Errorf("enrolled %v", m)
 	}
 }
@@ -181,7 +202,7 @@ func TestEnrollRefuses(t *testing.T) {
 		}, automation.CodeUnauthorized, "wrong, used or expired"},
 		"expired code": {func(t *testing.T, o *office, r *identity.Enrolment) {
 			code := r.Code
-			o.clock.Advance(identity.CodeValidFor)
+			o.clock.Advance(automation.EnrollmentCodeValidFor)
 			*r = o.request(t, mine, code)
 		}, automation.CodeUnauthorized, "wrong, used or expired"},
 		"used code": {func(t *testing.T, o *office, r *identity.Enrolment) {
@@ -199,7 +220,7 @@ func TestEnrollRefuses(t *testing.T) {
 			o.clock.Advance(2 * time.Minute)
 		}, automation.CodeUnauthorized, "2m0s behind the server's"},
 		"call proof as enrolment proof": {func(t *testing.T, o *office, r *identity.Enrolment) {
-			h, err := identity.NewSigner(mine, machineA, identity.SignerOptions{Now: o.clock.Now}).Proof("POST", baseURL)
+			h, err := identity.NewSigner(mine, machineA, identity.SignerOptions{Now: o.clock.Now}).Proof("POST", baseURL, "")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -295,29 +316,25 @@ func TestConcurrentUseOfOneCodeEnrolsOneMachine(t *testing.T) {
 	}
 }
 
-func TestEnrollTellsARevokedMachine(t *testing.T) {
-	t.Parallel()
-	o, key := newOffice(), mustKey(t, t.TempDir())
-	o.machines.state = automation.MachineRevoked
-	_, err := o.enroller.Enroll(t.Context(), o.request(t, key, o.code(t)))
-	wantCode(t, err, automation.CodeMachineRevoked, identity.DeviceKeyFile)
-}
-
-func TestOpenCodesAreBounded(t *testing.T) {
+func TestCodeIsKeptAsItsHash(t *testing.T) {
 	t.Parallel()
 	o := newOffice()
-	var err error
-	made := 0
-	for ; err == nil && made < 5_000; made++ {
-		_, _, err = o.enroller.NewCode(t.Context(), owner)
+	code, _, err := o.enroller.NewCode(t.Context(), owner, machineA)
+	if err != nil {
+		t.Fatal(err)
 	}
+	for hash, kept := range o.machines.codes {
+		if plain := strings.ReplaceAll(code, "-", ""); strings.Contains(hash, plain) || len(hash) != 64 || kept.MachineID != machineA {
+			t.Errorf("of the code %s the ledger keeps %+v", code, kept)
+		}
+	}
+	m, err := o.enroller.Enroll(t.Context(), o.request(t, mustKey(t, t.TempDir()), code))
+	if err != nil || m.ID != machineA {
+		t.Errorf("the code of a machine enrolled %+v, %v", m, err)
+	}
+	o.machines.fail = automation.Errorf(automation.CodeRateLimited, "too many codes are open")
+	_, _, err = o.enroller.NewCode(t.Context(), owner, "")
 	wantCode(t, err, automation.CodeRateLimited, "codes are open")
-	var refusal *automation.Error
-	if !errors.As(err, &refusal) || refusal.RetryAfter <= 0 {
-		t.Errorf("the refusal does not say when to come back: %v", err)
-	}
-	o.clock.Advance(identity.CodeValidFor)
-	o.code(t) // expired ones make room
 }
 
 func TestEnrolmentProofRefusesWhatIsNoCode(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/go-jose/go-jose/v4"
@@ -18,6 +19,10 @@ import (
 
 // DeviceKeyFile is the name of the device key in a worker's state directory.
 const DeviceKeyFile = "device.key"
+
+// nextKeyFile is the key that a machine which has one is being enrolled with. It stays under this name until the
+// control plane has accepted it, so that an enrolment whose answer was lost can be repeated with the same key.
+const nextKeyFile = DeviceKeyFile + ".next"
 
 // algorithms are all that a machine may sign with: Ed25519, which this package makes, and ECDSA on P-256,
 // which hardware keys offer. What is not here (none, HMAC, RSA) does not even parse.
@@ -32,8 +37,22 @@ type DeviceKey struct {
 
 // LoadOrCreateKey returns the device key in dir, and makes an Ed25519 key when there is none. The file is a
 // JSON Web Key (RFC 8037) with mode 0600; one that others may read is refused.
-func LoadOrCreateKey(dir string) (*DeviceKey, error) {
-	path := filepath.Join(dir, DeviceKeyFile)
+func LoadOrCreateKey(dir string) (*DeviceKey, error) { return loadOrCreateKey(dir, DeviceKeyFile) }
+
+// LoadOrCreateNextKey returns the key that is to take the place of the device key in dir, and makes it when there
+// is none.
+func LoadOrCreateNextKey(dir string) (*DeviceKey, error) { return loadOrCreateKey(dir, nextKeyFile) }
+
+// AdoptNextKey puts the next key in the place of the device key.
+func AdoptNextKey(dir string) error {
+	if err := os.Rename(filepath.Join(dir, nextKeyFile), filepath.Join(dir, DeviceKeyFile)); err != nil {
+		return fmt.Errorf("keeping the new device key: %w", err)
+	}
+	return nil
+}
+
+func loadOrCreateKey(dir, name string) (*DeviceKey, error) {
+	path := filepath.Join(dir, name)
 	data, err := loadOrCreateSecret(path, newDeviceKey)
 	if err != nil {
 		return nil, fmt.Errorf("loading the device key: %w", err)

@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,9 +21,12 @@ const (
 	HeaderProof         = "DPoP"
 )
 
-// schemeMachine is the scheme of the Authorization header whose value is the machine's id. The id is no
-// secret; the proof beside it carries the authority.
-const schemeMachine = "Machine"
+// The schemes of the Authorization header. A machine asks for an access token under its id, which is no secret:
+// the proof beside it carries the authority. Every other call carries the token.
+const (
+	schemeMachine = "Machine"
+	schemeToken   = "DPoP"
+)
 
 // The types of what a device key signs. They differ, so that neither can stand in for the other.
 const (
@@ -36,8 +40,8 @@ type claims struct {
 	IssuedAt   *int64 `json:"iat"` // seconds since 1970
 	Method     string `json:"htm,omitempty"`
 	URL        string `json:"htu,omitempty"`
-	Subject    string `json:"sub,omitempty"`
-	SecretHash string `json:"ath,omitempty"` // of the enrolment code
+	Subject    string `json:"sub,omitempty"` // the machine that asks for a token
+	SecretHash string `json:"ath,omitempty"` // of the access token, or of the enrolment code
 }
 
 // Headers authenticate one attempt of one call.
@@ -71,18 +75,27 @@ func NewSigner(key *DeviceKey, machineID string, o SignerOptions) *Signer {
 	return &Signer{key: key, machineID: machineID, now: o.Now, rand: o.Rand}
 }
 
-// Proof returns the headers for one attempt of a call. They are good once, for this method and address, and
-// for about a minute: a retry needs new ones. Query and fragment of the address are not signed.
-func (s *Signer) Proof(method, rawURL string) (Headers, error) {
+// Proof returns the headers for one attempt of a call with an access token, or, when token is "", of the request
+// for one. They are good once, for this token, method and address, and for about a minute: a retry needs new
+// ones. Query and fragment of the address are not signed.
+func (s *Signer) Proof(method, rawURL, token string) (Headers, error) {
 	address, err := canonicalURL(rawURL)
 	if err != nil {
 		return Headers{}, fmt.Errorf("proving a call: %w", err)
 	}
-	proof, err := signClaims(s.key, typeProof, s.now(), s.rand, claims{Method: method, URL: address, Subject: s.machineID})
+	said := claims{Method: method, URL: address}
+	authorization := schemeToken + " " + token
+	if token == "" {
+		said.Subject = s.machineID
+		authorization = schemeMachine + " " + s.machineID
+	} else {
+		said.SecretHash = tokenHash(token)
+	}
+	proof, err := signClaims(s.key, typeProof, s.now(), s.rand, said)
 	if err != nil {
 		return Headers{}, fmt.Errorf("proving a call: %w", err)
 	}
-	return Headers{Authorization: schemeMachine + " " + s.machineID, Proof: proof}, nil
+	return Headers{Authorization: authorization, Proof: proof}, nil
 }
 
 // EnrolmentProof returns the statement that the holder of the key presents the enrolment code.
@@ -148,3 +161,12 @@ func canonicalBase(raw string) (string, error) {
 type codeHash [sha256.Size]byte
 
 func (h codeHash) encode() string { return base64.RawURLEncoding.EncodeToString(h[:]) }
+
+// hex is the form in which the ledger keeps it.
+func (h codeHash) hex() string { return hex.EncodeToString(h[:]) }
+
+// tokenHash is the ath of RFC 9449, section 4.2.
+func tokenHash(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}

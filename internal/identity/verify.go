@@ -28,7 +28,7 @@ const (
 	proofValidFor = 2*MaxClockSkew + time.Second
 
 	maxProofBytes  = 4 << 10
-	maxAuthBytes   = 512
+	maxAuthBytes   = 2 << 10
 	maxProofID     = 128
 	maxCached      = 10_000
 	defaultReplays = 1 << 20
@@ -43,6 +43,8 @@ type MachineReader interface {
 // VerifierOptions configure a [Verifier].
 type VerifierOptions struct {
 	Machines MachineReader
+	// Tokens are the access tokens that are issued and accepted.
+	Tokens *Tokens
 	// BaseURLs are the addresses under which machines reach this service. At least one.
 	BaseURLs []string
 	Now      func() time.Time // default: time.Now
@@ -51,9 +53,11 @@ type VerifierOptions struct {
 	MaxReplays int
 }
 
-// Verifier checks the proofs that machines send with their calls. It is safe for concurrent use.
+// Verifier gives machines access tokens, and checks the tokens and proofs that they send with their calls. It is
+// safe for concurrent use.
 type Verifier struct {
 	machines MachineReader
+	tokens   *Tokens
 	bases    []string
 	now      func() time.Time
 	seen     *replayCache
@@ -71,8 +75,8 @@ type knownMachine struct {
 
 // NewVerifier returns a verifier; it refuses base URLs that are none.
 func NewVerifier(o VerifierOptions) (*Verifier, error) {
-	if len(o.BaseURLs) == 0 {
-		return nil, errors.New("identity: a verifier needs a base URL")
+	if len(o.BaseURLs) == 0 || o.Tokens == nil {
+		return nil, errors.New("identity: a verifier needs a base URL and tokens")
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -81,7 +85,7 @@ func NewVerifier(o VerifierOptions) (*Verifier, error) {
 		o.MaxReplays = defaultReplays
 	}
 	v := &Verifier{
-		machines: o.Machines, now: o.Now, known: map[string]knownMachine{},
+		machines: o.Machines, tokens: o.Tokens, now: o.Now, known: map[string]knownMachine{},
 		seen: newReplayCache(o.MaxReplays, proofValidFor),
 	}
 	for _, raw := range o.BaseURLs {
@@ -94,12 +98,12 @@ func NewVerifier(o VerifierOptions) (*Verifier, error) {
 	return v, nil
 }
 
-// AuthenticateMachine returns the machine that made a call. The machine is shared and must not be changed.
-// Errors: unauthorized with a sentence that tells the machine's user what is wrong, machine_revoked,
-// rate_limited when the machine sends more proofs than can be remembered, and what reading the machine
-// returns.
+// AuthenticateMachine returns the machine that made a call with an access token. The machine is shared and must
+// not be changed. Errors: unauthorized with a sentence that tells the machine's user what is wrong,
+// machine_revoked, rate_limited when the machine sends more proofs than can be remembered, and what reading the
+// machine returns.
 func (v *Verifier) AuthenticateMachine(ctx context.Context, c automation.Credential) (automation.Machine, error) {
-	id, proof, err := presented(c)
+	token, proof, err := presented(c, schemeToken, "<access token>")
 	if err != nil {
 		return automation.Machine{}, err
 	}
@@ -107,9 +111,51 @@ func (v *Verifier) AuthenticateMachine(ctx context.Context, c automation.Credent
 	if err != nil {
 		return automation.Machine{}, err
 	}
-	if err := v.checkCall(c, id, said); err != nil {
+	if err := v.checkCall(c, said); err != nil {
 		return automation.Machine{}, err
 	}
+	if subtle.ConstantTimeCompare([]byte(said.SecretHash), []byte(tokenHash(token))) != 1 {
+		return automation.Machine{}, refuse("the proof was made for another access token than the call carries")
+	}
+	granted, err := v.tokens.open(token, v.now())
+	if err != nil {
+		return automation.Machine{}, err
+	}
+	if subtle.ConstantTimeCompare([]byte(granted.Confirmation.Thumbprint), []byte(signed.thumbprint)) != 1 {
+		return automation.Machine{}, refuse("the proof is signed with another key than the access token is bound to")
+	}
+	return v.authenticate(ctx, granted.Subject, signed, said)
+}
+
+// IssueToken gives a machine that proves its device key an access token, bound to that key. Errors: as for
+// [Verifier.AuthenticateMachine].
+func (v *Verifier) IssueToken(ctx context.Context, c automation.Credential) (automation.TokenAnswer, error) {
+	id, proof, err := presented(c, schemeMachine, "<machine id>")
+	if err != nil {
+		return automation.TokenAnswer{}, err
+	}
+	signed, said, err := openProof(proof, typeProof)
+	if err != nil {
+		return automation.TokenAnswer{}, err
+	}
+	if err := v.checkCall(c, said); err != nil {
+		return automation.TokenAnswer{}, err
+	}
+	if said.Subject != id || said.SecretHash != "" {
+		return automation.TokenAnswer{}, refuse("the proof was not made to get an access token for the machine that the call names")
+	}
+	if _, err := v.authenticate(ctx, id, signed, said); err != nil {
+		return automation.TokenAnswer{}, err
+	}
+	token, err := v.tokens.issue(id, signed.thumbprint, v.now())
+	if err != nil {
+		return automation.TokenAnswer{}, err
+	}
+	return automation.TokenAnswer{AccessToken: token, TokenType: schemeToken, ExpiresInMs: TokenValidFor.Milliseconds()}, nil
+}
+
+// authenticate checks a proof with the enrolled key of the machine, and accepts it once.
+func (v *Verifier) authenticate(ctx context.Context, id string, signed signedProof, said claims) (automation.Machine, error) {
 	known, err := v.machine(ctx, id)
 	if err != nil {
 		return automation.Machine{}, err
@@ -138,26 +184,23 @@ func (v *Verifier) Forget(machineID string) {
 	delete(v.known, machineID)
 }
 
-// presented returns the machine id and the proof of a call.
-func presented(c automation.Credential) (id, proof string, err error) {
+// presented returns what a call carries under a scheme, and its proof.
+func presented(c automation.Credential, scheme, form string) (value, proof string, err error) {
 	if len(c.Authorization) != 1 || len(c.Proof) != 1 {
 		return "", "", refuse("the call must carry one %s header and one %s header", HeaderAuthorization, HeaderProof)
 	}
-	scheme, id, _ := strings.Cut(c.Authorization[0], " ")
-	if !strings.EqualFold(scheme, schemeMachine) || id == "" {
-		return "", "", refuse("the %s header must have the form %q", HeaderAuthorization, schemeMachine+" <machine id>")
+	given, value, _ := strings.Cut(c.Authorization[0], " ")
+	if !strings.EqualFold(given, scheme) || value == "" {
+		return "", "", refuse("the %s header must have the form %q", HeaderAuthorization, scheme+" "+form)
 	}
 	if len(c.Authorization[0]) > maxAuthBytes || len(c.Proof[0]) > maxProofBytes {
 		return "", "", refuse("the headers that authenticate the call are too long")
 	}
-	return id, c.Proof[0], nil
+	return value, c.Proof[0], nil
 }
 
 // checkCall compares what the proof was made for with the call that it came with.
-func (v *Verifier) checkCall(c automation.Credential, machineID string, said claims) error {
-	if said.Subject != machineID {
-		return refuse("the proof was made by another machine than the one that the call names")
-	}
+func (v *Verifier) checkCall(c automation.Credential, said claims) error {
 	if said.Method != c.Method {
 		return refuse("the proof was made for the method %q, the call has %q", said.Method, c.Method)
 	}
@@ -244,7 +287,7 @@ func openProof(proof string, typ jose.ContentType) (signedProof, claims, error) 
 // check verifies the signature with a key that is known from elsewhere, never with the one in the proof.
 func (p signedProof) check(key publicKey) error {
 	if subtle.ConstantTimeCompare([]byte(p.thumbprint), []byte(key.thumbprint)) != 1 {
-		return refuse("the proof is signed with another key than the enrolled one")
+		return refuse("the proof is signed with another key than the enrolled one; if the machine was enrolled again elsewhere, its old key is no longer good")
 	}
 	if _, err := p.jws.Verify(key.jwk); err != nil {
 		return refuse("the signature of the proof is wrong")

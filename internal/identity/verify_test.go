@@ -1,7 +1,9 @@
 package identity_test
 
 import (
+	"bytes"
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/elliptic"
@@ -91,12 +93,13 @@ type world struct {
 	keyB     *identity.DeviceKey
 	privateA ed25519.PrivateKey
 	privateB ed25519.PrivateKey
+	tokens   *identity.Tokens
 	verifier *identity.Verifier
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{clock: &clock{now: start}}
+	w := &world{clock: &clock{now: start}, tokens: newTokens(t, "installation")}
 	w.keyA, w.privateA = newKey(t)
 	w.keyB, w.privateB = newKey(t)
 	w.store = &machines{byID: map[string]automation.Machine{
@@ -104,9 +107,19 @@ func newWorld(t *testing.T) *world {
 		machineB: {ID: machineB, State: automation.MachineActive, PublicKey: string(w.keyB.Public())},
 	}}
 	w.verifier = newVerifier(t, identity.VerifierOptions{
-		Machines: w.store, BaseURLs: []string{baseURL, "http://127.0.0.1:7717/"}, Now: w.clock.Now,
+		Machines: w.store, Tokens: w.tokens, BaseURLs: []string{baseURL, "http://127.0.0.1:7717/"}, Now: w.clock.Now,
 	})
 	return w
+}
+
+// newTokens returns the tokens of an issuer, always with the same key.
+func newTokens(tb testing.TB, issuer string) *identity.Tokens {
+	tb.Helper()
+	tokens, err := identity.NewTokens(bytes.Repeat([]byte("k"), identity.KeySize), issuer)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return tokens
 }
 
 // newKey returns a device key and what its file holds, for forgeries.
@@ -139,9 +152,10 @@ func (w *world) signer() *identity.Signer {
 	return identity.NewSigner(w.keyA, machineA, identity.SignerOptions{Now: w.clock.Now})
 }
 
-func credential(t *testing.T, s *identity.Signer, method, address, path string) automation.Credential {
+// credential is what a machine sends with a call, under a token of now.
+func credential(t *testing.T, w *world, s *identity.Signer, method, address, path string) automation.Credential {
 	t.Helper()
-	h, err := s.Proof(method, address+path)
+	h, err := s.Proof(method, address+path, w.tokens.TokenOf(s, w.clock.Now()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,20 +168,20 @@ func TestAuthenticateMachine(t *testing.T) {
 	addresses := []string{baseURL, "https://ERRAND.example.com:443", "http://127.0.0.1:7717", "HTTP://127.0.0.1:7717"}
 	for _, address := range addresses {
 		for _, method := range []string{http.MethodPost, http.MethodGet} {
-			c := credential(t, w.signer(), method, address, pollPath)
+			c := credential(t, w, w.signer(), method, address, pollPath)
 			m, err := w.verifier.AuthenticateMachine(t.Context(), c)
 			if err != nil || m.ID != machineA {
 				t.Errorf("%s %s: machine %q, error %v", method, address, m.ID, err)
 			}
 		}
 	}
-	h, err := w.signer().Proof(http.MethodGet, baseURL+"/v1/machine/events?since=1#x")
+	h, err := w.signer().Proof(http.MethodGet, baseURL+"/v1/machine/events?since=1#x", w.tokens.TokenOf(w.signer(), start))
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := automation.Credential{
 		Method: http.MethodGet, Path: "/v1/machine/events",
-		Authorization: []string{strings.Replace(h.Authorization, "Machine", "machine", 1)}, Proof: []string{h.Proof},
+		Authorization: []string{strings.Replace(h.Authorization, "DPoP", "dpop", 1)}, Proof: []string{h.Proof},
 	}
 	if _, err := w.verifier.AuthenticateMachine(t.Context(), c); err != nil {
 		t.Errorf("an address with a query: %v", err)
@@ -202,9 +216,11 @@ func forged(t *testing.T, algorithm jose.SignatureAlgorithm, key any, claims map
 	return compact
 }
 
-func goodClaims(change map[string]any) map[string]any {
+// goodClaims are those of a proof for a poll under machine A's token.
+func goodClaims(w *world, change map[string]any) map[string]any {
 	c := map[string]any{
-		"jti": "abcdefghijklmnop", "iat": start.Unix(), "htm": "POST", "htu": baseURL + pollPath, "sub": machineA,
+		"jti": "abcdefghijklmnop", "iat": start.Unix(), "htm": "POST", "htu": baseURL + pollPath,
+		"ath": identity.TokenHashOf(w.tokens.TokenOf(w.signer(), start)),
 	}
 	for k, v := range change {
 		if v == nil {
@@ -248,6 +264,28 @@ func changeClaims(proof string) string {
 	return p[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + "." + p[2]
 }
 
+// goodGrant are the claims of machine A's token.
+func goodGrant(w *world, change map[string]any) map[string]any {
+	c := map[string]any{
+		"iss": "installation", "sub": machineA, "iat": start.Unix(), "exp": start.Add(identity.TokenValidFor).Unix(),
+		"cnf": map[string]any{"jkt": w.keyA.Thumbprint()},
+	}
+	for k, v := range change {
+		if v == nil {
+			delete(c, k)
+			continue
+		}
+		c[k] = v
+	}
+	return c
+}
+
+func changeToken(token string) string {
+	p := strings.Split(token, ".")
+	claims := strings.Replace(part(token, 1), `"exp":1`, `"exp":2`, 1)
+	return p[0] + "." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + "." + p[2]
+}
+
 func jwk(key any) map[jose.HeaderKey]any {
 	return map[jose.HeaderKey]any{"jwk": jose.JSONWebKey{Key: key}}
 }
@@ -268,7 +306,7 @@ func TestAuthenticateMachineRefusesAttacks(t *testing.T) {
 	}
 	type maker = func(*testing.T, *world) automation.Credential
 	good := func(t *testing.T, w *world) automation.Credential {
-		return credential(t, w.signer(), http.MethodPost, baseURL, pollPath)
+		return credential(t, w, w.signer(), http.MethodPost, baseURL, pollPath)
 	}
 	// changed returns a good credential with a change.
 	changed := func(change func(*automation.Credential)) maker {
@@ -289,7 +327,7 @@ func TestAuthenticateMachineRefusesAttacks(t *testing.T) {
 		return func(t *testing.T, w *world) automation.Credential {
 			c := good(t, w)
 			signWith, name := key(w)
-			c.Proof[0] = forged(t, algorithm, signWith, goodClaims(nil), jwk(name))
+			c.Proof[0] = forged(t, algorithm, signWith, goodClaims(w, nil), jwk(name))
 			return c
 		}
 	}
@@ -297,7 +335,7 @@ func TestAuthenticateMachineRefusesAttacks(t *testing.T) {
 	claimed := func(change map[string]any) maker {
 		return func(t *testing.T, w *world) automation.Credential {
 			c := good(t, w)
-			c.Proof[0] = forged(t, jose.EdDSA, w.privateA, goodClaims(change), jwk(w.privateA.Public()))
+			c.Proof[0] = forged(t, jose.EdDSA, w.privateA, goodClaims(w, change), jwk(w.privateA.Public()))
 			return c
 		}
 	}
@@ -307,11 +345,33 @@ func TestAuthenticateMachineRefusesAttacks(t *testing.T) {
 			c := good(t, w)
 			h := jwk(w.privateA.Public())
 			maps.Copy(h, change)
-			c.Proof[0] = forged(t, jose.EdDSA, w.privateA, goodClaims(nil), h)
+			c.Proof[0] = forged(t, jose.EdDSA, w.privateA, goodClaims(w, nil), h)
 			return c
 		}
 	}
+	// under returns a credential with another token, for which its proof by machine A's key was made.
+	under := func(token func(t *testing.T, w *world) string) maker {
+		return func(t *testing.T, w *world) automation.Credential {
+			h, err := w.signer().Proof(http.MethodPost, baseURL+pollPath, token(t, w))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return automation.Credential{Method: "POST", Path: pollPath, Authorization: []string{h.Authorization}, Proof: []string{h.Proof}}
+		}
+	}
+	// granted is a token that is signed as given, over changed claims.
+	granted := func(algorithm jose.SignatureAlgorithm, key func(*world) any, typ string, change map[string]any) maker {
+		return under(func(t *testing.T, w *world) string {
+			return forged(t, algorithm, key(w), goodGrant(w, change), map[jose.HeaderKey]any{"typ": typ})
+		})
+	}
+	secret := func(*world) any { return bytes.Repeat([]byte("k"), identity.KeySize) }
+	signerB := func(w *world) *identity.Signer {
+		return identity.NewSigner(w.keyB, machineB, identity.SignerOptions{Now: w.clock.Now})
+	}
 	const (
+		foreign      = "access token was not made by this installation"
+		otherBound   = "another key than the access token is bound to"
 		notJWS       = "not a JWS in compact form signed with EdDSA or ES256"
 		badSignature = "signature of the proof is wrong"
 		otherKey     = "another key than the enrolled one"
@@ -326,9 +386,9 @@ func TestAuthenticateMachineRefusesAttacks(t *testing.T) {
 		"two proofs":         {changed(func(c *automation.Credential) { c.Proof = append(c.Proof, c.Proof[0]) }), "one DPoP header"},
 		"two authorizations": {changed(func(c *automation.Credential) { c.Authorization = append(c.Authorization, c.Authorization[0]) }), "one Authorization"},
 
-		"other scheme":           {header(func(string) string { return "Bearer " + machineA }), "must have the form"},
-		"no machine":             {header(func(string) string { return "Machine" }), "must have the form"},
-		"another machine's name": {header(func(string) string { return "Machine " + machineB }), "made by another machine"},
+		"other scheme":           {header(func(s string) string { return "Bearer" + s[len("DPoP"):] }), "must have the form"},
+		"no token":               {header(func(string) string { return "DPoP" }), "must have the form"},
+		"a machine's name":       {header(func(string) string { return "Machine " + machineA }), "must have the form"},
 		"oversize authorization": {header(func(s string) string { return s + strings.Repeat("x", 8<<10) }), "too long"},
 
 		"oversize proof":     {proof(func(s string) string { return s + strings.Repeat("x", 8<<10) }), "too long"},
@@ -349,7 +409,8 @@ func TestAuthenticateMachineRefusesAttacks(t *testing.T) {
 		"no htu":            {claimed(map[string]any{"htu": nil}), "no valid address"},
 		"no htm":            {claimed(map[string]any{"htm": nil}), "made for the method"},
 		"lower-case htm":    {claimed(map[string]any{"htm": "post"}), "made for the method"},
-		"no subject":        {claimed(map[string]any{"sub": nil}), "another machine"},
+		"no ath":            {claimed(map[string]any{"ath": nil}), "another access token"},
+		"ath of another":    {claimed(map[string]any{"ath": identity.TokenHashOf("x")}), "another access token"},
 		"no jti":            {claimed(map[string]any{"jti": nil}), "must have an id"},
 		"oversize jti":      {claimed(map[string]any{"jti": strings.Repeat("x", 1000)}), "must have an id"},
 		"no iat":            {claimed(map[string]any{"iat": nil}), "must have an id"},
@@ -365,8 +426,30 @@ func TestAuthenticateMachineRefusesAttacks(t *testing.T) {
 		"private key named":  {headed(map[jose.HeaderKey]any{"jwk": jose.JSONWebKey{Key: stranger}}), notJWS},
 		"critical extension": {headed(map[jose.HeaderKey]any{"crit": []string{"x"}, "x": 1}), badSignature},
 
-		"a stranger's key":        {signed(jose.EdDSA, func(*world) (any, any) { return stranger, stranger.Public() }), otherKey},
-		"B's key":                 {signed(jose.EdDSA, func(w *world) (any, any) { return w.privateB, w.privateB.Public() }), otherKey},
+		"expired token": {under(func(_ *testing.T, w *world) string {
+			return w.tokens.TokenOf(w.signer(), start.Add(-identity.TokenValidFor-time.Second))
+		}), "expired 1s ago"},
+		"token of another machine": {under(func(_ *testing.T, w *world) string { return w.tokens.TokenOf(signerB(w), start) }), otherBound},
+		"token of another installation": {under(func(t *testing.T, w *world) string {
+			return newTokens(t, "elsewhere").TokenOf(w.signer(), start)
+		}), foreign},
+		"token for B bound to A's key": {granted(jose.HS256, secret, "at+jwt", map[string]any{"sub": machineB}), otherKey},
+		"token bound to no key":        {granted(jose.HS256, secret, "at+jwt", map[string]any{"cnf": nil}), otherBound},
+		"token bound to another key":   {granted(jose.HS256, secret, "at+jwt", map[string]any{"cnf": map[string]any{"jkt": "x"}}), otherBound},
+		"token without an end":         {granted(jose.HS256, secret, "at+jwt", map[string]any{"exp": nil}), "expired"},
+		"token of another type":        {granted(jose.HS256, secret, "JWT", nil), foreign},
+		"token signed by A's key":      {granted(jose.EdDSA, func(w *world) any { return w.privateA }, "at+jwt", nil), foreign},
+		"token of another secret":      {granted(jose.HS256, func(*world) any { return make([]byte, identity.KeySize) }, "at+jwt", nil), foreign},
+		"token of another algorithm":   {granted(jose.HS512, func(*world) any { return bytes.Repeat([]byte("k"), 64) }, "at+jwt", nil), foreign},
+		"token with changed claims":    {under(func(_ *testing.T, w *world) string { return changeToken(w.tokens.TokenOf(w.signer(), start)) }), foreign},
+		"token with alg none": {under(func(_ *testing.T, w *world) string {
+			return unsigned(w.tokens.TokenOf(w.signer(), start), `{"alg":"none","typ":"at+jwt"}`)
+		}), foreign},
+		"a proof as token": {under(func(t *testing.T, w *world) string { return good(t, w).Proof[0] }), foreign},
+		"no token at all":  {under(func(*testing.T, *world) string { return "x" }), foreign},
+
+		"a stranger's key":        {signed(jose.EdDSA, func(*world) (any, any) { return stranger, stranger.Public() }), otherBound},
+		"B's key":                 {signed(jose.EdDSA, func(w *world) (any, any) { return w.privateB, w.privateB.Public() }), otherBound},
 		"B's key, A's named":      {signed(jose.EdDSA, func(w *world) (any, any) { return w.privateB, w.privateA.Public() }), badSignature},
 		"ES256, A's named":        {signed(jose.ES256, func(w *world) (any, any) { return ec, w.privateA.Public() }), badSignature},
 		"RS256":                   {signed(jose.RS256, func(*world) (any, any) { return rsaKey, &rsaKey.PublicKey }), notJWS},
@@ -378,7 +461,7 @@ func TestAuthenticateMachineRefusesAttacks(t *testing.T) {
 
 		"never enrolled": {func(t *testing.T, w *world) automation.Credential {
 			s := identity.NewSigner(w.keyA, "0192d3a0-0000-7000-8000-0000000000ff", identity.SignerOptions{Now: w.clock.Now})
-			return credential(t, s, http.MethodPost, baseURL, pollPath)
+			return credential(t, w, s, http.MethodPost, baseURL, pollPath)
 		}, "is not enrolled here"},
 	}
 	for name, test := range tests {
@@ -392,11 +475,13 @@ func TestAuthenticateMachineRefusesAttacks(t *testing.T) {
 			}
 		})
 	}
-	t.Run("the forger's own good proof passes", func(t *testing.T) {
+	t.Run("the forger's own good proof and token pass", func(t *testing.T) {
 		t.Parallel()
-		w := newWorld(t)
-		if _, err := w.verifier.AuthenticateMachine(t.Context(), claimed(nil)(t, w)); err != nil {
-			t.Fatal(err)
+		for _, make := range []maker{claimed(nil), granted(jose.HS256, secret, "at+jwt", nil)} {
+			w := newWorld(t)
+			if _, err := w.verifier.AuthenticateMachine(t.Context(), make(t, w)); err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
 	t.Run("the limits of the clock pass", func(t *testing.T) {
@@ -423,8 +508,15 @@ func TestES256KeyIsAccepted(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.store.set(machineA, func(m *automation.Machine) { m.PublicKey = string(public) })
-	proof := forged(t, jose.ES256, key, goodClaims(nil), map[jose.HeaderKey]any{"jwk": jose.JSONWebKey{Key: &key.PublicKey}})
-	c := automation.Credential{Method: "POST", Path: pollPath, Authorization: []string{"Machine " + machineA}, Proof: []string{proof}}
+	print, err := (&jose.JSONWebKey{Key: &key.PublicKey}).Thumbprint(crypto.SHA256)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := map[string]any{"cnf": map[string]any{"jkt": base64.RawURLEncoding.EncodeToString(print)}}
+	token := forged(t, jose.HS256, bytes.Repeat([]byte("k"), identity.KeySize), goodGrant(w, bound), map[jose.HeaderKey]any{"typ": "at+jwt"})
+	said := goodClaims(w, map[string]any{"ath": identity.TokenHashOf(token)})
+	proof := forged(t, jose.ES256, key, said, map[jose.HeaderKey]any{"jwk": jose.JSONWebKey{Key: &key.PublicKey}})
+	c := automation.Credential{Method: "POST", Path: pollPath, Authorization: []string{"DPoP " + token}, Proof: []string{proof}}
 	if _, err := w.verifier.AuthenticateMachine(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
@@ -433,7 +525,7 @@ func TestES256KeyIsAccepted(t *testing.T) {
 func TestProofIsGoodOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	c := credential(t, w.signer(), http.MethodPost, baseURL, pollPath)
+	c := credential(t, w, w.signer(), http.MethodPost, baseURL, pollPath)
 	if _, err := w.verifier.AuthenticateMachine(t.Context(), c); err != nil {
 		t.Fatal(err)
 	}
@@ -463,21 +555,21 @@ func TestProofIsNeverForgottenWhileItIsValid(t *testing.T) {
 			_, err := w.verifier.AuthenticateMachine(t.Context(), c)
 			return err
 		}
-		if err := call(credential(t, w.signer(), http.MethodPost, baseURL, pollPath)); err != nil {
+		if err := call(credential(t, w, w.signer(), http.MethodPost, baseURL, pollPath)); err != nil {
 			t.Fatal(err)
 		}
 		w.clock.Advance(offset)
 		early := identity.NewSigner(w.keyA, machineA, identity.SignerOptions{
 			Now: func() time.Time { return w.clock.Now().Add(identity.MaxClockSkew) },
 		})
-		c := credential(t, early, http.MethodPost, baseURL, pollPath)
+		c := credential(t, w, early, http.MethodPost, baseURL, pollPath)
 		if err := call(c); err != nil {
 			t.Fatal(err)
 		}
 		first := w.clock.Now()
 		for _, after := range tries {
 			w.clock.Advance(first.Add(time.Duration(after) * time.Second).Sub(w.clock.Now()))
-			if err := call(credential(t, w.signer(), http.MethodPost, baseURL, pollPath)); err != nil {
+			if err := call(credential(t, w, w.signer(), http.MethodPost, baseURL, pollPath)); err != nil {
 				t.Fatal(err)
 			}
 			if call(c) == nil {
@@ -492,10 +584,10 @@ func TestReplayMemoryIsBounded(t *testing.T) {
 	w := newWorld(t)
 	const remembered = 64 // 8 of one machine in a window
 	w.verifier = newVerifier(t, identity.VerifierOptions{
-		Machines: w.store, BaseURLs: []string{baseURL}, Now: w.clock.Now, MaxReplays: remembered,
+		Machines: w.store, Tokens: w.tokens, BaseURLs: []string{baseURL}, Now: w.clock.Now, MaxReplays: remembered,
 	})
 	call := func(s *identity.Signer) error {
-		_, err := w.verifier.AuthenticateMachine(t.Context(), credential(t, s, http.MethodPost, baseURL, pollPath))
+		_, err := w.verifier.AuthenticateMachine(t.Context(), credential(t, w, s, http.MethodPost, baseURL, pollPath))
 		return err
 	}
 	for i := range remembered / 8 {
@@ -523,7 +615,7 @@ func TestRevocationTakesEffect(t *testing.T) {
 	t.Parallel()
 	revoke := func(m *automation.Machine) { m.State = automation.MachineRevoked }
 	call := func(w *world) error {
-		_, err := w.verifier.AuthenticateMachine(t.Context(), credential(t, w.signer(), http.MethodPost, baseURL, pollPath))
+		_, err := w.verifier.AuthenticateMachine(t.Context(), credential(t, w, w.signer(), http.MethodPost, baseURL, pollPath))
 		return err
 	}
 	t.Run("within the cache's time", func(t *testing.T) {
@@ -551,7 +643,7 @@ func TestRevocationTakesEffect(t *testing.T) {
 		w := newWorld(t)
 		w.store.set(machineA, revoke)
 		thief := identity.NewSigner(w.keyB, machineA, identity.SignerOptions{Now: w.clock.Now})
-		_, err := w.verifier.AuthenticateMachine(t.Context(), credential(t, thief, http.MethodPost, baseURL, pollPath))
+		_, err := w.verifier.AuthenticateMachine(t.Context(), credential(t, w, thief, http.MethodPost, baseURL, pollPath))
 		wantCode(t, err, automation.CodeUnauthorized, "another key")
 	})
 	t.Run("a new key replaces the old one", func(t *testing.T) {
@@ -570,7 +662,7 @@ func TestMachinesAreReadRarely(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	for range 50 {
-		if _, err := w.verifier.AuthenticateMachine(t.Context(), credential(t, w.signer(), "POST", baseURL, pollPath)); err != nil {
+		if _, err := w.verifier.AuthenticateMachine(t.Context(), credential(t, w, w.signer(), "POST", baseURL, pollPath)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -583,55 +675,15 @@ func TestStoreTroubleIsNotUnauthorized(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.store.fail = automation.Errorf(automation.CodeStoreUnavailable, "the database does not answer")
-	_, err := w.verifier.AuthenticateMachine(t.Context(), credential(t, w.signer(), http.MethodPost, baseURL, pollPath))
+	_, err := w.verifier.AuthenticateMachine(t.Context(), credential(t, w, w.signer(), http.MethodPost, baseURL, pollPath))
 	wantCode(t, err, automation.CodeStoreUnavailable, "does not answer")
 }
 
 func TestNewVerifierRefusesBadAddresses(t *testing.T) {
 	t.Parallel()
 	for _, urls := range [][]string{nil, {""}, {"errand.example.com"}, {"ftp://errand.example.com"}, {"https://"}, {"https://user@host"}} {
-		if _, err := identity.NewVerifier(identity.VerifierOptions{BaseURLs: urls}); err == nil {
+		if _, err := identity.NewVerifier(identity.VerifierOptions{Tokens: newTokens(t, "x"), BaseURLs: urls}); err == nil {
 			t.Errorf("%q was accepted", urls)
-		}
-	}
-}
-
-func BenchmarkProof(b *testing.B) {
-	key, err := identity.LoadOrCreateKey(b.TempDir())
-	if err != nil {
-		b.Fatal(err)
-	}
-	s := identity.NewSigner(key, machineA, identity.SignerOptions{})
-	for b.Loop() {
-		if _, err := s.Proof(http.MethodPost, baseURL+pollPath); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-func BenchmarkAuthenticateMachine(b *testing.B) {
-	key, err := identity.LoadOrCreateKey(b.TempDir())
-	if err != nil {
-		b.Fatal(err)
-	}
-	store := &machines{byID: map[string]automation.Machine{
-		machineA: {ID: machineA, State: automation.MachineActive, PublicKey: string(key.Public())},
-	}}
-	v, err := identity.NewVerifier(identity.VerifierOptions{Machines: store, BaseURLs: []string{baseURL}})
-	if err != nil {
-		b.Fatal(err)
-	}
-	s := identity.NewSigner(key, machineA, identity.SignerOptions{})
-	for b.Loop() {
-		b.StopTimer()
-		h, err := s.Proof(http.MethodPost, baseURL+pollPath)
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.StartTimer()
-		c := automation.Credential{Method: "POST", Path: pollPath, Authorization: []string{h.Authorization}, Proof: []string{h.Proof}}
-		if _, err := v.AuthenticateMachine(b.Context(), c); err != nil {
-			b.Fatal(err)
 		}
 	}
 }

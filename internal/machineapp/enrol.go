@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"os"
 	"runtime"
 	"strings"
@@ -18,7 +19,9 @@ import (
 	"github.com/errandhq/errand/internal/buildinfo"
 	"github.com/errandhq/errand/internal/cli"
 	"github.com/errandhq/errand/internal/identity"
+	"github.com/errandhq/errand/internal/lockfile"
 	"github.com/errandhq/errand/internal/machinestate"
+	"github.com/errandhq/errand/worker/host"
 )
 
 const (
@@ -44,7 +47,7 @@ func enrolment(ctx context.Context, dir string, key *identity.DeviceKey, o cli.W
 	case code != "":
 		return enrol(ctx, dir, key, code, o, logger)
 	case !found:
-		return enrolled, errors.New("this machine is not enrolled: give --server and --code-file with a one-time code")
+		return enrolled, errors.New("this machine is not enrolled: make a code with enroll-code, and give errand machine enroll --server URL --code CODE")
 	case o.Server != "" && o.Server != enrolled.ServerURL:
 		// The same control plane under another address: its machine is the same.
 		enrolled.ServerURL = o.Server
@@ -67,20 +70,14 @@ func readCode(path string) (string, error) {
 	return strings.TrimSpace(string(content)), nil
 }
 
-// enrol presents the code until the control plane answers, and keeps the answer.
+// enrol presents the code of a file until the control plane answers, and keeps the answer.
 func enrol(ctx context.Context, dir string, key *identity.DeviceKey, code string, o cli.Worker, logger *slog.Logger) (machinestate.Enrolled, error) {
 	if o.Server == "" {
 		return machinestate.Enrolled{}, errors.New("--server is needed to enrol: the address of the control plane")
 	}
-	name := o.Name
-	if name == "" {
-		name, _ = os.Hostname() // a machine without a name is named by the next line
-	}
-	if name == "" {
-		name = "machine"
-	}
+	said := heard{}
 	for {
-		answer, err := requestEnrolment(ctx, key, code, name, o.Server)
+		answer, err := requestEnrolment(ctx, key, enrolmentOf(code, o.Name, nil), o.Server)
 		if refusal, ok := errors.AsType[*automation.Error](err); ok {
 			return machinestate.Enrolled{}, fmt.Errorf("enrolling this machine: %s (%s)", refusal.Message, refusal.Code)
 		}
@@ -92,7 +89,9 @@ func enrol(ctx context.Context, dir string, key *identity.DeviceKey, code string
 			logger.Info("this machine is enrolled", "machine", answer.MachineID, "name", answer.Name)
 			return enrolled, os.Remove(o.CodeFile)
 		}
-		logger.Warn("the control plane does not answer; enrolling is tried again", "server", o.Server, "error", err)
+		if reason := host.Reason(err); said.isNew(reason) {
+			logger.Warn("this machine cannot be enrolled yet; it is tried again", "server", o.Server, "reason", reason, "error", err)
+		}
 		select {
 		case <-ctx.Done():
 			return machinestate.Enrolled{}, fmt.Errorf("enrolling this machine: %w", ctx.Err())
@@ -101,17 +100,96 @@ func enrol(ctx context.Context, dir string, key *identity.DeviceKey, code string
 	}
 }
 
+// heard remembers what was said last, so that a reason is said once.
+type heard struct{ reason string }
+
+func (h *heard) isNew(reason string) bool {
+	was := h.reason
+	h.reason = reason
+	return reason != was
+}
+
+// enrollMachine is the command machine enroll: it presents a code once, with a new key where this machine is
+// enrolled already, and keeps the answer.
+func enrollMachine(ctx context.Context, dataDir string, o cli.MachineEnroll) (cli.EnrolledMachine, error) {
+	var none cli.EnrolledMachine
+	server, err := serverAddress(o.Server)
+	if err != nil {
+		return none, err
+	}
+	dir := machinestate.Dir(dataDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return none, fmt.Errorf("making the machine's state directory: %w", err)
+	}
+	if pid, held, err := lockfile.Probe(machinestate.LockPath(dir)); err != nil {
+		return none, err
+	} else if held {
+		return none, fmt.Errorf("this machine's worker (pid %d) is running: stop it first, or set ERRAND_DATA_DIR to another "+
+			"directory to enrol beside it", pid)
+	}
+	_, again, err := machinestate.Load(dir)
+	if err != nil {
+		return none, err
+	}
+	load := identity.LoadOrCreateKey
+	if again {
+		load = identity.LoadOrCreateNextKey
+	}
+	key, err := load(dir)
+	if err != nil {
+		return none, err
+	}
+	answer, err := requestEnrolment(ctx, key, enrolmentOf(o.Code, o.Name, o.Label), server)
+	if err != nil {
+		if _, refused := errors.AsType[*automation.Error](err); refused {
+			return none, err
+		}
+		return none, errors.New(host.Reason(err))
+	}
+	// Before the key: what a crash in between leaves is put right by the same command.
+	if err := machinestate.Save(dir, machinestate.Enrolled{MachineID: answer.MachineID, ServerURL: server}); err != nil {
+		return none, err
+	}
+	if again {
+		if err := identity.AdoptNextKey(dir); err != nil {
+			return none, err
+		}
+	}
+	return cli.EnrolledMachine{MachineID: answer.MachineID, Name: answer.Name, Server: server, Next: "errand worker"}, nil
+}
+
+// serverAddress checks the address of a control plane and returns it without a slash at its end.
+func serverAddress(address string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.User != nil || (u.Scheme != "http" && u.Scheme != "https") {
+		return "", automation.Errorf(automation.CodeValidationFailed,
+			"--server %q is not the address of a control plane, such as https://errand.example.com", address)
+	}
+	return strings.TrimRight(address, "/"), nil
+}
+
+// enrolmentOf is the request of this machine, without key and proof. A machine without a name gets that of its host.
+func enrolmentOf(code, name string, labels map[string]string) automation.EnrollRequest {
+	if name == "" {
+		name, _ = os.Hostname() // one without a name is named by the next line
+	}
+	if name == "" {
+		name = "machine"
+	}
+	return automation.EnrollRequest{
+		Code: code, Name: name, Labels: labels, Platform: runtime.GOOS + "/" + runtime.GOARCH, Version: buildinfo.Version(),
+	}
+}
+
 // requestEnrolment sends one request. A refusal is an [*automation.Error]; any other error may pass.
-func requestEnrolment(ctx context.Context, key *identity.DeviceKey, code, name, server string) (automation.EnrollAnswer, error) {
+func requestEnrolment(ctx context.Context, key *identity.DeviceKey, enrolment automation.EnrollRequest, server string) (automation.EnrollAnswer, error) {
 	var answer automation.EnrollAnswer
-	proof, err := identity.EnrolmentProof(key, code, time.Now())
+	proof, err := identity.EnrolmentProof(key, enrolment.Code, time.Now())
 	if err != nil {
 		return answer, err
 	}
-	body, err := json.Marshal(automation.EnrollRequest{
-		Code: code, PublicKey: key.Public(), Proof: proof, Name: name,
-		Platform: runtime.GOOS + "/" + runtime.GOARCH, Version: buildinfo.Version(),
-	})
+	enrolment.PublicKey, enrolment.Proof = key.Public(), proof
+	body, err := json.Marshal(enrolment)
 	if err != nil {
 		return answer, fmt.Errorf("encoding the enrolment: %w", err)
 	}
@@ -132,19 +210,28 @@ func requestEnrolment(ctx context.Context, key *identity.DeviceKey, code, name, 
 		return answer, fmt.Errorf("reading the answer: %w", err)
 	}
 	if response.StatusCode == http.StatusCreated {
-		if err := json.Unmarshal(content, &answer); err != nil {
-			return answer, fmt.Errorf("reading the answer: %w", err)
+		if err := json.Unmarshal(content, &answer); err != nil || answer.MachineID == "" {
+			return answer, host.ErrNoControlPlane
 		}
 		return answer, nil
 	}
+	return answer, enrolmentRefusal(response, content)
+}
+
+// enrolmentRefusal reads what a control plane says instead of enrolling. Trouble of its own may pass.
+func enrolmentRefusal(response *http.Response, content []byte) error {
 	var envelope struct {
 		Error struct {
-			Code    automation.Code `json:"code"`
-			Message string          `json:"message"`
+			Code    automation.Code        `json:"code"`
+			Message string                 `json:"message"`
+			Details []automation.Violation `json:"details"`
 		} `json:"error"`
 	}
-	if json.Unmarshal(content, &envelope) != nil || response.StatusCode >= http.StatusInternalServerError {
-		return answer, fmt.Errorf("the control plane answered %s", response.Status)
+	switch {
+	case json.Unmarshal(content, &envelope) != nil || envelope.Error.Code == "":
+		return fmt.Errorf("%w (status %s)", host.ErrNoControlPlane, response.Status)
+	case response.StatusCode >= http.StatusInternalServerError:
+		return fmt.Errorf("the control plane cannot enrol now: %s", envelope.Error.Message)
 	}
-	return answer, automation.Errorf(envelope.Error.Code, "%s", envelope.Error.Message)
+	return &automation.Error{Code: envelope.Error.Code, Message: envelope.Error.Message, Details: envelope.Error.Details}
 }

@@ -23,6 +23,8 @@ func Main(args []string) int {
 		Version:   buildinfo.Version(),
 		RunWorker: runWorker,
 		RunMCP:    runMCP,
+
+		EnrollMachine: enrollMachine,
 	}
 	return program.Main(context.Background(), args)
 }

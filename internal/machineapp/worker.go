@@ -18,6 +18,7 @@ import (
 	"go.temporal.io/sdk/worker"
 	"google.golang.org/grpc"
 
+	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/buildinfo"
 	"github.com/errandhq/errand/internal/cli"
 	"github.com/errandhq/errand/internal/identity"
@@ -109,12 +110,16 @@ func openWorker(ctx context.Context, dataDir string, o cli.Worker, logger *slog.
 		return nil, err
 	}
 	signer := identity.NewSigner(key, enrolled.MachineID, identity.SignerOptions{})
-	transport := &identity.Transport{Signer: signer}
+	tokens, err := identity.NewTokenSource(signer, enrolled.ServerURL, nil)
+	if err != nil {
+		return nil, err
+	}
+	transport := &identity.Transport{Signer: signer, Tokens: tokens}
 	lanes, err := openLanes(os.Environ(), os.Getenv, logger)
 	if err != nil {
 		return nil, err
 	}
-	options, err := hostOptions(enrolled, signer, transport, lanes.runner, logger)
+	options, err := hostOptions(enrolled, transport, lanes.runner, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -149,14 +154,14 @@ func startRoute(dataDir string, enrolled machinestate.Enrolled, transport http.R
 
 // hostOptions makes what the host needs of the outside: the control plane, the gateway, and the lanes.
 func hostOptions(
-	enrolled machinestate.Enrolled, signer *identity.Signer, transport http.RoundTripper, runner host.Runner, logger *slog.Logger,
+	enrolled machinestate.Enrolled, transport *identity.Transport, runner host.Runner, logger *slog.Logger,
 ) (host.Options, error) {
 	var none host.Options
 	control, err := host.NewControlPlane(enrolled.ServerURL, &http.Client{Transport: transport}, 0)
 	if err != nil {
 		return none, err
 	}
-	gateway, err := dialer(enrolled.ServerURL, signer, logger)
+	gateway, err := dialer(enrolled.ServerURL, transport, logger)
 	if err != nil {
 		return none, err
 	}
@@ -168,12 +173,12 @@ func hostOptions(
 }
 
 // dialer reaches the gateway, which is at the same address as the machine API.
-func dialer(serverURL string, signer *identity.Signer, logger *slog.Logger) (host.Gateway, error) {
+func dialer(serverURL string, transport *identity.Transport, logger *slog.Logger) (host.Gateway, error) {
 	server, err := url.Parse(serverURL)
 	if err != nil {
 		return host.Gateway{}, fmt.Errorf("the control plane's address %q: %w", serverURL, err)
 	}
-	prove, err := identity.UnaryClientInterceptor(signer, serverURL)
+	prove, err := identity.UnaryClientInterceptor(transport.Signer, transport.Tokens, serverURL)
 	if err != nil {
 		return host.Gateway{}, err
 	}
@@ -229,8 +234,12 @@ func (w *machineWorker) stopRoute() {
 
 // ended says whether the end of a host is an error. Leaving because the control plane is gone is not.
 func ended(err error) error {
-	if errors.Is(err, host.ErrOrphaned) {
+	switch {
+	case errors.Is(err, host.ErrOrphaned):
 		return nil
+	case errors.Is(err, host.ErrRevoked):
+		return automation.Errorf(automation.CodeMachineRevoked,
+			"this machine was revoked, and its programs were ended; to use it again, make a code for it with enroll-code and give errand machine enroll")
 	}
 	return err
 }

@@ -76,6 +76,12 @@ func (machines) AuthenticateMachine(context.Context, automation.Credential) (aut
 	return automation.Machine{}, automation.Errorf(automation.CodeUnauthorized, "bad proof")
 }
 
+func (machines) IssueToken(context.Context, automation.Credential) (automation.TokenAnswer, error) {
+	return automation.TokenAnswer{}, automation.Errorf(automation.CodeUnauthorized, "bad proof")
+}
+
+func (machines) Received(string, int) {}
+
 func (machines) Enroll(context.Context, automation.EnrollRequest) (automation.Machine, error) {
 	return automation.Machine{}, automation.Errorf(automation.CodeUnauthorized, "bad code")
 }

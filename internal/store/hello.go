@@ -34,7 +34,13 @@ func (s *Store) Hello(ctx context.Context, machineID string, h automation.Hello)
 			if !takesOver(m, h.Instance, seen) {
 				return occupied(m, seen)
 			}
-			return updateInstance(ctx, tx, known, h, labels, seen)
+			kept := labels
+			if h.Labels == nil {
+				if kept, err = encode(m.Labels); err != nil {
+					return fmt.Errorf("encoding labels: %w", err)
+				}
+			}
+			return updateInstance(ctx, tx, known, h, kept, seen)
 		})
 	})
 	if err != nil {

@@ -16,6 +16,9 @@ import (
 // touchEvery is how far the stored last-seen time of a machine may be behind.
 const touchEvery = 10 * time.Second
 
+// maxNameBytes holds a name of 200 characters of any kind.
+const maxNameBytes = 800
+
 // maxConcurrency bounds what a machine may claim to execute at once.
 const maxConcurrency = 10_000
 
@@ -26,17 +29,12 @@ func (s *Store) EnrollMachine(ctx context.Context, m automation.NewMachine) (aut
 	if !ok {
 		return automation.Machine{}, notFound("owner", m.OwnerID)
 	}
-	var wrong violations
-	wrong.name("name", m.Name, maxKeyBytes)
-	wrong.text("platform", m.Platform, maxKeyBytes)
-	wrong.text("version", m.Version, maxKeyBytes)
-	wrong.name("publicKey", m.PublicKey, maxPublicKeyBytes)
-	labels := wrong.labels(m.Labels)
-	if err := wrong.err(); err != nil {
+	labels, err := checkNewMachine(m)
+	if err != nil {
 		return automation.Machine{}, err
 	}
 	var id string
-	err := retry(ctx, func() error {
+	err = retry(ctx, func() error {
 		return s.write(ctx, durable, func(ctx context.Context, tx querier) error {
 			var enrolledFor string
 			found, err := exists(tx.QueryRowContext(ctx, `SELECT id, owner_id FROM machines WHERE public_key = $1`, m.PublicKey).
@@ -57,6 +55,16 @@ func (s *Store) EnrollMachine(ctx context.Context, m automation.NewMachine) (aut
 		return automation.Machine{}, err
 	}
 	return s.Machine(ctx, id)
+}
+
+func checkNewMachine(m automation.NewMachine) (labels string, err error) {
+	var wrong violations
+	wrong.name("name", m.Name, maxNameBytes)
+	wrong.text("platform", m.Platform, maxKeyBytes)
+	wrong.text("version", m.Version, maxKeyBytes)
+	wrong.name("publicKey", m.PublicKey, maxPublicKeyBytes)
+	labels = wrong.labels(m.Labels)
+	return labels, wrong.err()
 }
 
 func (s *Store) insertMachine(ctx context.Context, tx querier, id, owner string, m automation.NewMachine, labels string) error {
@@ -139,6 +147,70 @@ func readMachine(ctx context.Context, q querier, id, lock string) (automation.Ma
 		return automation.Machine{}, fmt.Errorf("reading machine %s: %w", id, err)
 	}
 	return m, nil
+}
+
+// ownedMachine reads one machine of the owner; lock is a clause of the dialect.
+func ownedMachine(ctx context.Context, q querier, ownerID, id, lock string) (automation.Machine, error) {
+	known, ok := canonicalID(id)
+	if !ok {
+		return automation.Machine{}, notFound("machine", id)
+	}
+	m, err := readMachine(ctx, q, known, lock)
+	if err == nil && !sameID(m.OwnerID, ownerID) {
+		return automation.Machine{}, notFound("machine", id)
+	}
+	return m, err
+}
+
+// OwnedMachine implements [automation.MachineStore].
+func (s *Store) OwnedMachine(ctx context.Context, ownerID, id string) (automation.MachineLoad, error) {
+	m, err := ownedMachine(ctx, s.read, ownerID, id, "")
+	if err != nil {
+		return automation.MachineLoad{}, translate(err)
+	}
+	loads, err := s.addLoads(ctx, []automation.Machine{m})
+	if err != nil {
+		return automation.MachineLoad{}, translate(err)
+	}
+	return loads[0], nil
+}
+
+// ChangeMachine implements [automation.MachineStore].
+func (s *Store) ChangeMachine(ctx context.Context, ownerID, id string, c automation.MachineChange) (automation.MachineLoad, error) {
+	var wrong violations
+	if c.Name != nil {
+		wrong.name("name", *c.Name, maxNameBytes)
+	}
+	wrong.labels(c.Labels)
+	if err := wrong.err(); err != nil {
+		return automation.MachineLoad{}, err
+	}
+	err := retry(ctx, func() error {
+		return s.write(ctx, durable, func(ctx context.Context, tx querier) error {
+			m, err := ownedMachine(ctx, tx, ownerID, id, s.dialect.own)
+			if err != nil {
+				return err
+			}
+			if c.Name != nil {
+				m.Name = *c.Name
+			}
+			if c.Labels != nil {
+				m.Labels = c.Labels
+			}
+			labels, err := encode(m.Labels)
+			if err != nil {
+				return fmt.Errorf("encoding labels: %w", err)
+			}
+			if _, err := tx.ExecContext(ctx, `UPDATE machines SET name = $1, labels = $2 WHERE id = $3`, m.Name, labels, m.ID); err != nil {
+				return fmt.Errorf("changing machine %s: %w", m.ID, err)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return automation.MachineLoad{}, err
+	}
+	return s.OwnedMachine(ctx, ownerID, id)
 }
 
 // Machines implements [automation.MachineStore].

@@ -181,10 +181,25 @@ func testHostileTexts(t *testing.T, f *fixture) {
 			_, err := f.EnrollMachine(ctx, automation.NewMachine{OwnerID: s, Name: "m", PublicKey: "k"})
 			return err
 		},
-		"Machine":      func(s string) error { _, err := f.Machine(ctx, s); return err },
-		"Machines":     func(s string) error { _, _, err := f.Machines(ctx, s, 0, s); return err },
-		"MachineLoads": func(s string) error { _, err := f.MachineLoads(ctx, []string{s}); return err },
-		"TouchMachine": func(s string) error { return f.TouchMachine(ctx, s, f.clock.Now()) },
+		"SaveEnrollmentCode": func(s string) error {
+			code := f.newCode(s, s)
+			code.OwnerID = s
+			return f.SaveEnrollmentCode(ctx, code)
+		},
+		"RedeemEnrollmentCode": func(s string) error {
+			_, err := f.RedeemEnrollmentCode(ctx, s, automation.NewMachine{Name: s, Platform: s, PublicKey: s})
+			return err
+		},
+		"OwnedMachine": func(s string) error { _, err := f.OwnedMachine(ctx, s, s); return err },
+		"ChangeMachine": func(s string) error {
+			_, err := f.ChangeMachine(ctx, f.owner, s, automation.MachineChange{Name: &s, Labels: map[string]string{s: s}})
+			return err
+		},
+		"RevokeMachine": func(s string) error { _, err := f.RevokeMachine(ctx, f.owner, s); return err },
+		"Machine":       func(s string) error { _, err := f.Machine(ctx, s); return err },
+		"Machines":      func(s string) error { _, _, err := f.Machines(ctx, s, 0, s); return err },
+		"MachineLoads":  func(s string) error { _, err := f.MachineLoads(ctx, []string{s}); return err },
+		"TouchMachine":  func(s string) error { return f.TouchMachine(ctx, s, f.clock.Now()) },
 	}
 	for call, fn := range calls {
 		for text, value := range hostileTexts {

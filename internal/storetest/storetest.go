@@ -62,6 +62,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Database) {
 		{"ScheduleRaces", scheduleRaceTests},
 		{"Reconcile", reconcileTests},
 		{"Machines", machineTests},
+		{"Enrolment", enrolmentTests},
 		{"Hello", helloTests},
 		{"Access", accessTests},
 		{"Hostile", hostileTests},

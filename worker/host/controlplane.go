@@ -139,7 +139,7 @@ func refusalOf(status int, text []byte) error {
 		} `json:"error"`
 	}
 	if err := json.Unmarshal(text, &envelope); err != nil || envelope.Error == nil || envelope.Error.Code == "" {
-		return fmt.Errorf("the answer with status %d did not come from a control plane", status)
+		return fmt.Errorf("%w (status %d)", ErrNoControlPlane, status)
 	}
 	return &RefusalError{Status: status, Code: envelope.Error.Code, Message: envelope.Error.Message}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/errandhq/errand/activities/machine"
@@ -24,6 +25,9 @@ const recordsDir = "steps"
 // ErrOrphaned is returned by [Host.Run] when the worker left by itself because it reached no control plane
 // and held no program for [Options.OrphanExit].
 var ErrOrphaned = errors.New("no control plane was reachable, and there was nothing to do")
+
+// ErrRevoked is returned by [Host.Run] when the control plane has said that the machine was revoked.
+var ErrRevoked = errors.New("this machine was revoked")
 
 // Host is one worker of a machine. Its methods are safe for concurrent use.
 type Host struct {
@@ -42,6 +46,7 @@ type Host struct {
 	hurry     chan struct{}
 	hurryOnce sync.Once
 	left      chan struct{} // closed when Run has returned
+	revoked   atomic.Bool
 
 	slots      chan struct{} // holds one token per program
 	programs   *gate
@@ -101,7 +106,7 @@ func (h *Host) Instance() automation.Instance { return h.instance }
 // Run works until ctx ends, [Host.Stop] is called or the host is orphaned, then drains: it begins nothing
 // new, waits [Options.Drain] for its programs, ends the rest as interrupted, reports what it can and gives
 // the state directory back. What could not be reported is in the records, for the next worker. It is called
-// once; it returns nil or [ErrOrphaned].
+// once; it returns nil, [ErrOrphaned] or [ErrRevoked].
 func (h *Host) Run(ctx context.Context) error {
 	defer close(h.left)
 	defer func() { _ = h.lock.Close() }()
@@ -122,6 +127,9 @@ func (h *Host) Run(ctx context.Context) error {
 	h.leave() // attempts that still wait are detached
 	h.awaitWithin(polling, h.o.Timing.SettleWithin)
 	h.log.Info("The worker has stopped.", "unreported", len(h.heldForHello()))
+	if h.revoked.Load() {
+		return ErrRevoked
+	}
 	return err
 }
 

@@ -510,12 +510,47 @@ func TestRevokedMachineEndsItsPrograms(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	ref := w.gated("revoked")
-	w.start()
+	worker := w.start()
 	w.ledger.connected()
 	w.attempt(ref)
 	pid := w.running("revoked", 1)
 	w.ledger.push(automation.Event{Kind: automation.EventRevoked})
 	w.eventually("the end of the program", func() bool { return !alive(pid) })
+	w.leaves(worker)
+}
+
+func TestRevokedWhileAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ref := w.gated("revoked")
+	worker := w.start()
+	w.ledger.connected()
+	w.attempt(ref)
+	pid := w.running("revoked", 1)
+	w.ledger.intercept(func(rw http.ResponseWriter, _ *http.Request, _ http.HandlerFunc) {
+		refuse(rw, 409, automation.CodeMachineRevoked, "the machine has been revoked")
+	})
+	w.ledger.server.CloseClientConnections()
+	w.eventually("the end of the program", func() bool { return !alive(pid) })
+	w.leaves(worker)
+
+	// A machine that was enrolled again reports what became of the step.
+	w.ledger.intercept(nil)
+	w.start()
+	w.ledger.awaitStatus(ref, automation.StepCancelled)
+}
+
+// leaves waits for a worker to leave because its machine was revoked.
+func (w *world) leaves(worker *worker) {
+	w.t.Helper()
+	select {
+	case <-worker.done:
+	case <-time.After(patience):
+		w.t.Fatal("the worker of a revoked machine stays")
+	}
+	if !errors.Is(worker.err, host.ErrRevoked) {
+		w.t.Errorf("the worker left with %v", worker.err)
+	}
 }
 
 func TestProgramSlotsAreKeptByDetachedPrograms(t *testing.T) {

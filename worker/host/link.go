@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/errandhq/errand/activities/machine"
 	"github.com/errandhq/errand/automation"
@@ -19,16 +20,43 @@ type queue struct {
 // keepLink says hello and listens to the event stream, again and again, until the host leaves.
 func (h *Host) keepLink() {
 	pause := h.newReconnectBackoff()
+	said := ""
 	for h.life.Err() == nil {
-		err := h.link(pause.reset)
+		err := h.link(func() {
+			pause.reset()
+			said = ""
+		})
 		h.setConnected(false)
-		if h.life.Err() != nil {
+		switch {
+		case h.life.Err() != nil || h.revoked.Load():
+			return
+		case isRevoked(err):
+			h.revoke()
 			return
 		}
 		wait := pause.next()
-		h.log.Warn("There is no connection to the control plane; programs go on.", "error", err, "retry_in", wait)
+		reason := Reason(err)
+		level := slog.LevelWarn
+		if reason == said {
+			level = slog.LevelDebug // said once; a machine may be away for days
+		}
+		said = reason
+		h.log.Log(h.life, level, "There is no connection to the control plane; programs go on, and it is tried again.",
+			"reason", reason, "error", err, "retry_in", wait)
 		h.pause(h.life, wait, nil)
 	}
+}
+
+// revoke ends every program and makes the worker leave: the key opens nothing any more, and will not again. What
+// the programs did is kept in the records, for a machine that is enrolled again.
+func (h *Host) revoke() {
+	if h.revoked.Swap(true) {
+		return
+	}
+	h.log.Error("This machine was revoked: its programs are ended and its worker leaves.")
+	h.endAll(machine.EndCancelled)
+	h.drain()
+	h.hurryOnce.Do(func() { close(h.hurry) })
 }
 
 // link is one connection: hello, then events until the stream breaks. It always returns an error; alive is
@@ -123,8 +151,7 @@ func (h *Host) handle(e automation.Event) {
 	case automation.EventEnd:
 		h.end(e.StepRef, e.Execution)
 	case automation.EventRevoked:
-		h.log.Error("This machine was revoked; its programs are ended.")
-		h.endAll(machine.EndCancelled)
+		h.revoke()
 	case automation.EventPing:
 		go h.sayAlive()
 	}
