@@ -1,5 +1,6 @@
 // Package telemetry makes the program's logger. Logs are the story for operators: they hold ids, never
-// inputs, outputs, tokens or keys; whoever logs sees to that.
+// inputs, outputs, tokens or keys. Whoever logs sees to that; what looks like a secret all the same, such as a
+// password in an address that an error quotes, is hidden here.
 package telemetry
 
 import (
@@ -20,9 +21,9 @@ func NewLogger(w io.Writer, format, level string) (*slog.Logger, error) {
 	}
 	options := &slog.HandlerOptions{Level: threshold}
 	if format == "text" || format == "auto" && isTerminal(w) {
-		return slog.New(slog.NewTextHandler(w, options)), nil
+		return slog.New(redactor{slog.NewTextHandler(w, options)}), nil
 	}
-	return slog.New(slog.NewJSONHandler(w, options)), nil
+	return slog.New(redactor{slog.NewJSONHandler(w, options)}), nil
 }
 
 func isTerminal(w io.Writer) bool {
