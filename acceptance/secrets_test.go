@@ -7,9 +7,11 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -62,10 +64,18 @@ func forms(secret []byte) [][]byte {
 	}
 }
 
-// secretFree searches files for every form in which a credential of the installation may have been written.
+// secretFree searches files for every form in which a credential of the installation may have been written, and for
+// texts that a script names.
 func secretFree(ts *testscript.TestScript, neg bool, args []string) {
-	usage(ts, len(args) > 0, "[!] secret-free FILE...")
-	secrets := secretsOf(ts, server(ts).DataDir())
+	secrets := map[string][][]byte{}
+	for len(args) > 0 && strings.HasPrefix(args[0], "--secret=") {
+		text := strings.TrimPrefix(args[0], "--secret=")
+		usage(ts, len(text) >= 8, "a secret to search for has 8 characters or more")
+		secrets["the secret "+text[:4]+"…"+text[len(text)-3:]] = forms([]byte(text))
+		args = args[1:]
+	}
+	usage(ts, len(args) > 0, "[!] secret-free [--secret=TEXT]... FILE...")
+	maps.Copy(secrets, secretsOf(ts, server(ts).DataDir()))
 	searched := 0
 	var leaks []string
 	for _, root := range args {

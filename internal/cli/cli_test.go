@@ -269,6 +269,17 @@ func TestServiceIsFoundInOrder(t *testing.T) {
 	expect("server", "file", environ)
 	write("worker.json", urls["worker"], 1)
 	expect("worker", "file", environ)
+
+	// What a machine may not do goes to the control plane itself where there is one here, else to the worker.
+	*requests["server"], *requests["worker"] = nil, nil
+	if r := call(t, environ, "", "keys"); r.exit != 0 || len(*requests["server"]) != 1 || len(*requests["worker"]) != 0 {
+		t.Errorf("keys: %+v", r)
+	}
+	write("server.json", urls["server"], 2) // its process is gone
+	if r := call(t, environ, "", "keys"); r.exit != 0 || len(*requests["worker"]) != 1 {
+		t.Errorf("keys on a machine: %+v", r)
+	}
+	write("server.json", urls["server"], 1)
 	environ["ERRAND_API_URL"], environ["ERRAND_API_KEY"] = urls["api"]+"/", "key"
 	expect("api", "key", environ)
 	environ["ERRAND_MCP_URL"], environ["ERRAND_RUNTIME_TOKEN"] = urls["mcp"]+"/mcp/automations", "token"
