@@ -46,6 +46,7 @@ type ledger struct {
 	most    int              // how many were being made at once
 	runs    []string         // admitted runs: schedule and instant
 	told    []string         // pauses and their ends that were made in Temporal
+	before  func()           // is called once, before the ledger is told of one
 }
 
 type leaseRow struct {
@@ -214,6 +215,10 @@ func (l *ledger) MarkScheduleSynced(_ context.Context, id string, generation int
 }
 
 func (l *ledger) PauseSchedule(_ context.Context, id string, generation int64, paused bool, reason string) error {
+	if l.before != nil {
+		l.before()
+		l.before = nil
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.told = append(l.told, fmt.Sprint(id, " ", paused, " ", reason))
@@ -228,9 +233,7 @@ func (l *ledger) PauseSchedule(_ context.Context, id string, generation int64, p
 	case before == schedule.StatusPaused:
 		r.state = r.state.Resume(time.Now())
 		r.sync.Paused, r.sync.Note = false, ""
-	default:
-		return nil // disabled or finished: it stays so
-	}
+	} // disabled or finished: it stays so, and the engine is told
 	r.sync.Generation++
 	return nil
 }

@@ -125,7 +125,8 @@ func TestReconcile(t *testing.T) {
 				w.temporal.written()
 				w.temporal.pauseByHand("s", false, "go")
 			},
-			repairs: schedules.Repairs{Adopted: 1}, written: []string{"update s"}, told: []string{"s false resumed in Temporal: go"},
+			repairs: schedules.Repairs{Updated: 1}, written: []string{"update s"},
+			told: []string{"s false resumed in Temporal: go", "s false resumed in Temporal: go"},
 			note: "Errand: disabled · every day at 02:30 in Europe/Berlin",
 		},
 		"one that the ledger does not know": {

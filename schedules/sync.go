@@ -17,6 +17,8 @@ const (
 	syncBatch = 100
 	// syncAtOnce is how many schedules are synchronized side by side.
 	syncAtOnce = 4
+	// tellings is how often the ledger is told of one change that a person has made in Temporal.
+	tellings = 2
 	// convergeRounds is how often a schedule that others change meanwhile is looked at before it is left for later.
 	convergeRounds = 8
 )
@@ -210,7 +212,9 @@ func (s *Syncer) learned(ctx context.Context, row automation.ScheduleSync) error
 // has written is refused by its token. It is done when Temporal shows what it is to hold.
 func (s *Syncer) converge(ctx context.Context, id string) (outcome, error) {
 	did := unchanged
-	var asked int64 // the generation at which the ledger was told of what a person did
+	// What a person did in Temporal is told the ledger, which may leave it without effect, or may be at a later
+	// generation by then. So it is told twice; then Temporal is told how the schedule is.
+	told, times := "", 0
 	for range convergeRounds {
 		have, found, err := s.temporal.describe(ctx, id)
 		if err != nil {
@@ -236,8 +240,11 @@ func (s *Syncer) converge(ctx context.Context, id string) (outcome, error) {
 			if isNew {
 				return max(did, created), s.learned(ctx, row)
 			}
-		case want.byHand(have) && asked != row.Generation:
-			asked, did = row.Generation, adopted
+		case want.byHand(have) && (told != string(have.token) || times < tellings):
+			if told != string(have.token) {
+				told, times = string(have.token), 0
+			}
+			times, did = times+1, adopted
 			if err := s.store.PauseSchedule(ctx, id, row.Generation, have.schedule.GetState().GetPaused(), reason(have)); err != nil {
 				return did, err
 			}
@@ -249,7 +256,9 @@ func (s *Syncer) converge(ctx context.Context, id string) (outcome, error) {
 				return did, err
 			}
 		default:
-			did = max(did, updated)
+			if did = max(did, updated); want.byHand(have) {
+				did = updated // the ledger did not take it over
+			}
 			if err := s.temporal.update(ctx, want, have.token); err != nil {
 				return did, err
 			}

@@ -22,7 +22,7 @@ func (e engineSide) Admitted(runID string) { e.app.starter.Admitted(runID) }
 
 func (e engineSide) Cancelled(run automation.Run, begun string) {
 	e.app.starter.Cancelled(run.ID, run.Generation, begun)
-	if begun != "" {
+	if begun != "" && e.app.started.Load() { // before, the machine's connection finds it
 		e.app.api.MachineHasEnds(run.MachineID)
 	}
 }

@@ -59,6 +59,7 @@ type App struct {
 	tokenHash  identity.TokenHash
 	changes    *notify.Hub
 	starter    *engine.Starter
+	firing     firing
 	reconciler *engine.Reconciler
 	gateway    *gateway.Gateway
 	service    *catalog.Service
@@ -106,6 +107,10 @@ func (a *App) Start(ctx context.Context) error {
 		{"starting the workflows", func(context.Context) error { return a.startWorkflows(background) }},
 		{"preparing this machine", a.whenLocalWorker(a.prepareMachine)},
 		{"serving", func(context.Context) error { return a.serve(background) }},
+		{"firing schedules", func(context.Context) error {
+			a.runSchedules(background)
+			return nil
+		}},
 		{"starting this machine's worker", a.whenLocalWorker(func(context.Context) error {
 			a.startMachine(background)
 			return nil
@@ -300,6 +305,7 @@ func (a *App) startWorkflows(background context.Context) error {
 		Engine: a.engine, Store: a.ledger, Admitted: a.starter.Admitted, Holder: holder, Now: a.now,
 		Logger: a.logger.With("component", "reconciler"),
 	})
+	a.prepareSchedules(holder)
 	if a.engine.ID() != "" {
 		return a.runWorkflows(background)
 	}
@@ -338,7 +344,8 @@ func (a *App) serve(background context.Context) error {
 		return err
 	}
 	a.service = &catalog.Service{
-		Ledger: a.ledger, Engine: engineSide{a}, Changes: a.changes, Now: a.now, NewKey: newKey, PublicURL: a.publicURL,
+		Ledger: hintingLedger{a.ledger, a.firing.changed}, Engine: engineSide{a}, Changes: a.changes, Now: a.now,
+		NewKey: newKey, PublicURL: a.publicURL,
 		Enrolments: enrolments{a, func(run func(context.Context)) { a.goBackground(func() { run(background) }) }},
 	}
 	a.api, err = api.New(api.Options{

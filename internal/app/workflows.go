@@ -20,7 +20,8 @@ type controlWorker struct {
 // startControlWorker starts a worker of the control queue.
 func (a *App) startControlWorker() (controlWorker, error) {
 	w := controlWorker{gaveUp: make(chan error, 1)}
-	w.Worker = worker.NewControl(a.engine.Client(), a.install.ID, control.Activities{Ledger: a.ledger}, func(err error) {
+	activities := control.Activities{Ledger: a.ledger, Schedules: a.firing.ticker}
+	w.Worker = worker.NewControl(a.engine.Client(), a.install.ID, activities, func(err error) {
 		select {
 		case w.gaveUp <- err:
 		default:
