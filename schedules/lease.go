@@ -7,33 +7,31 @@ import (
 	"time"
 )
 
-const (
-	// leaseTTL is how long a dead server keeps the others from its work.
-	leaseTTL = 15 * time.Second
-	// renewAfter is how long a lease is relied on before it is renewed.
-	renewAfter = 5 * time.Second
-)
+// leaseTTL is how long a dead server keeps the others from firing and synchronizing.
+const leaseTTL = 15 * time.Second
 
 // leases takes leases of the ledger.
 type leases interface {
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
 }
 
-// lease lets one server at a time do a piece of work. It is used by one goroutine.
+// lease lets one server at a time do a piece of work. For a third of its ttl it is relied on without being renewed. It
+// is used by one goroutine.
 type lease struct {
 	ledger       leases
 	name, holder string
 	now          func() time.Time
+	ttl          time.Duration
 	renewed      time.Time
 }
 
 // mine takes or renews the lease; false when another server has it.
 func (l *lease) mine(ctx context.Context) (bool, error) {
 	now := l.now()
-	if age := now.Sub(l.renewed); age >= 0 && age < renewAfter {
+	if age := now.Sub(l.renewed); age >= 0 && age < l.ttl/3 {
 		return true, nil
 	}
-	mine, err := l.ledger.Lease(ctx, l.name, l.holder, leaseTTL)
+	mine, err := l.ledger.Lease(ctx, l.name, l.holder, l.ttl)
 	if mine && err == nil {
 		l.renewed = now
 	}

@@ -12,8 +12,11 @@ import (
 )
 
 const (
-	// ReconcileEvery is how often Temporal is compared with the ledger.
-	ReconcileEvery = time.Minute
+	// A comparison begins this long after the one before, according to how long that took: few schedules are repaired
+	// at once, and many do not cost more than a twentieth of the time.
+	reconcileAtLeast, reconcileAtMost, reconcileShare = 10 * time.Second, time.Minute, 20
+	// reconcileTTL is how long a dead server keeps the others from comparing.
+	reconcileTTL = reconcileAtMost + 30*time.Second
 	// rowsPage is how many schedules of the ledger are read at a time.
 	rowsPage = 500
 	// inspectedEach is how many schedules each comparison looks at closely, one after another through all of them: a
@@ -35,6 +38,7 @@ type Reconciler struct {
 	store     Store
 	lease     *lease
 	logger    *slog.Logger
+	now       func() time.Time
 	inspected string // the id of the schedule that was looked at closely last
 
 	mu      sync.Mutex
@@ -44,8 +48,8 @@ type Reconciler struct {
 // NewReconciler returns a reconciler that repairs by means of a syncer.
 func NewReconciler(o Options, syncer *Syncer) *Reconciler {
 	return &Reconciler{
-		syncer: syncer, store: o.Store, logger: o.Logger,
-		lease: &lease{ledger: o.Store, name: "reconcile-schedules", holder: o.Holder, now: o.Now},
+		syncer: syncer, store: o.Store, logger: o.Logger, now: o.Now,
+		lease: &lease{ledger: o.Store, name: "reconcile-schedules", holder: o.Holder, now: o.Now, ttl: reconcileTTL},
 	}
 }
 
@@ -58,16 +62,16 @@ func (r *Reconciler) Repairs() Repairs {
 
 // Run works until ctx ends.
 func (r *Reconciler) Run(ctx context.Context) {
-	ticker := time.NewTicker(ReconcileEvery)
-	defer ticker.Stop()
 	for ctx.Err() == nil {
+		began := r.now()
 		err := r.look(ctx)
 		if automation.CodeOf(err) != automation.CodeEngineUnavailable {
 			r.syncer.reporter.report(ctx, "schedules in Temporal could not be compared with the ledger", "", err)
 		}
+		pause := min(max(reconcileShare*r.now().Sub(began), reconcileAtLeast), reconcileAtMost)
 		select {
 		case <-ctx.Done():
-		case <-ticker.C:
+		case <-time.After(pause):
 		}
 	}
 }

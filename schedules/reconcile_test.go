@@ -17,6 +17,9 @@ import (
 	"github.com/errandhq/errand/schedules"
 )
 
+// interval is more than the time from one comparison of few schedules to the next, and less than two of them.
+const interval = 11 * time.Second
+
 // reconciled lets a test change what either side has after both are alike, and looks after the next comparison.
 func reconciled(t *testing.T, prepare func(*world), change, check func(w *world, r *schedules.Reconciler)) {
 	t.Helper()
@@ -35,7 +38,7 @@ func reconciled(t *testing.T, prepare func(*world), change, check func(w *world,
 				}
 				w.temporal.written()
 				change(w, reconciler)
-				pass(schedules.ReconcileEvery)
+				pass(interval)
 				pass(schedules.SyncEvery) // what was adopted is shown in Temporal
 				check(w, reconciler)
 			})
@@ -111,7 +114,7 @@ func TestReconcile(t *testing.T) {
 		"resumed by hand after a pause by hand": {
 			change: func(w *world) {
 				w.temporal.pauseByHand("s", true, "maintenance")
-				pass(schedules.ReconcileEvery)
+				pass(interval)
 				w.temporal.written()
 				w.temporal.pauseByHand("s", false, "done")
 			},
@@ -229,12 +232,12 @@ func TestManySchedulesAreInspectedInTurn(t *testing.T) {
 			if repairs := reconciler.Repairs(); repairs.Updated != 25 {
 				t.Errorf("the first comparison has repaired %d", repairs.Updated)
 			}
-			pass(24 * schedules.ReconcileEvery)
+			pass(24 * interval)
 			if repairs := reconciler.Repairs(); repairs != (schedules.Repairs{Updated: many}) {
 				t.Errorf("%+v", repairs)
 			}
 			w.temporal.looked()
-			pass(schedules.ReconcileEvery)
+			pass(interval)
 			if looks := w.temporal.looked(); looks > 25 {
 				t.Errorf("with nothing to repair %d schedules were read", looks)
 			}
@@ -279,11 +282,11 @@ func TestOneServerReconcilesAtATime(t *testing.T) {
 			})
 			reconciler := schedules.NewReconciler(w.options, syncer)
 			run(t, reconciler, func() {
-				pass(schedules.ReconcileEvery)
+				pass(80 * time.Second)
 				if repairs := reconciler.Repairs(); repairs != (schedules.Repairs{}) {
 					t.Errorf("with the lease of another: %+v", repairs)
 				}
-				pass(schedules.ReconcileEvery)
+				pass(10*time.Second + interval)
 				if repairs := reconciler.Repairs(); repairs.Removed != 1 {
 					t.Errorf("after the lease has run out: %+v", repairs)
 				}

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/errandhq/errand/automation"
 )
 
@@ -64,9 +66,12 @@ type Syncer struct {
 // NewSyncer returns a syncer, not running yet.
 func NewSyncer(o Options) *Syncer {
 	return &Syncer{
-		temporal: temporal{engine: o.Engine, installationID: o.InstallationID, newID: o.NewID},
-		store:    o.Store, reporter: newReporter(o.Logger), hints: make(chan struct{}, 1),
-		lease: &lease{ledger: o.Store, name: "sync-schedules", holder: o.Holder, now: o.Now},
+		temporal: temporal{
+			engine: o.Engine, installationID: o.InstallationID, newID: o.NewID,
+			lists: rate.NewLimiter(listsPerSecond, listsPerSecond),
+		},
+		store: o.Store, reporter: newReporter(o.Logger), hints: make(chan struct{}, 1),
+		lease: &lease{ledger: o.Store, name: "sync-schedules", holder: o.Holder, now: o.Now, ttl: leaseTTL},
 	}
 }
 

@@ -9,12 +9,17 @@ import (
 	schedulepb "go.temporal.io/api/schedule/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/api/workflowservice/v1"
+	"golang.org/x/time/rate"
 
 	"github.com/errandhq/errand/automation"
 )
 
-// listPage is how many schedules one call lists.
-const listPage = 500
+const (
+	// listPage is how many schedules one call lists.
+	listPage = 500
+	// listsPerSecond bounds these calls: Temporal answers ten a second of them.
+	listsPerSecond = 4
+)
 
 // Engine is what the package needs of Temporal.
 type Engine interface {
@@ -35,6 +40,7 @@ type temporal struct {
 	engine         Engine
 	installationID string
 	newID          func() string
+	lists          *rate.Limiter
 }
 
 // held is a schedule as Temporal holds it.
@@ -124,6 +130,9 @@ func (t temporal) list(ctx context.Context) (map[string]glance, error) {
 	}
 	listed := map[string]glance{}
 	for {
+		if err := t.lists.Wait(ctx); err != nil {
+			return nil, err
+		}
 		var page *workflowservice.ListSchedulesResponse
 		err := t.engine.Call(ctx, "listing schedules", func(ctx context.Context, service workflowservice.WorkflowServiceClient) (err error) {
 			page, err = service.ListSchedules(ctx, request)

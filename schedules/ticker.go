@@ -42,7 +42,7 @@ type Ticker struct {
 func NewTicker(o TickerOptions) *Ticker {
 	return &Ticker{
 		o: o, reporter: newReporter(o.Logger), hints: make(chan struct{}, 1),
-		lease: &lease{ledger: o.Store, name: "due-schedules", holder: o.Holder, now: o.Now},
+		lease: &lease{ledger: o.Store, name: "due-schedules", holder: o.Holder, now: o.Now, ttl: leaseTTL},
 	}
 }
 

@@ -185,7 +185,7 @@ func TestFiringThroughTemporal(t *testing.T) {
 	t.Parallel()
 	i := install(t)
 	ticker := i.ticker() // not running: it only decides what is woken up
-	runs := worker.NewControl(i.engine.Client(), i.id, control.Activities{Ledger: i.ledger, Schedules: ticker})
+	runs := worker.NewControl(i.engine.Client(), i.id, control.Activities{Ledger: i.ledger, Schedules: ticker}, func(err error) { t.Error(err) })
 	if err := runs.Start(); err != nil {
 		t.Fatal(err)
 	}
