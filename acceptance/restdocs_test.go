@@ -29,7 +29,7 @@ func TestRESTDocs(t *testing.T) {
 		summaries = append(summaries, "/v1"+command.Route.Path, command.Summary)
 	}
 	b.awaitText(summaries...)
-	b.follow("#operations-default-update .opblock-summary-control")
+	b.follow("#operations-automations-update .opblock-summary-control")
 	b.awaitText("If-Match", "expected_version", "version_conflict")
 	for _, name := range run(b, "listing what was loaded", chromedp.Evaluate[[]string](
 		"performance.getEntriesByType('resource').map(r => r.name)")) {

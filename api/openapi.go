@@ -46,7 +46,7 @@ func openAPI(version string) ([]byte, error) {
 func operation(command catalog.Command, schemas *catalog.Schemas) *huma.Operation {
 	op := &huma.Operation{
 		Method: command.Route.Method, Path: "/v1" + command.Route.Path, OperationID: command.Name,
-		Summary: command.Summary, Description: command.Contract,
+		Summary: command.Summary, Description: command.Contract, Tags: []string{tag(command.Route.Path)},
 		Responses: map[string]*huma.Response{},
 		Security:  []map[string][]string{{"bearer": {string(command.Scope)}}},
 	}
@@ -102,6 +102,12 @@ func meanings(codes []string) string {
 		}
 	}
 	return strings.Join(lines, "\n\n")
+}
+
+// tag groups operations by what their paths begin with.
+func tag(path string) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	return first
 }
 
 // requestBody is the command's input without the members that the path carries.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/catalog"
+	"github.com/errandhq/errand/internal/yamljson"
 )
 
 // TestCommandsAreWhole checks what every face relies on.
@@ -97,6 +98,26 @@ func TestCheckNamesEveryPlace(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestTheExampleIsAnAutomation: the file that help offers is one that create takes.
+func TestTheExampleIsAnAutomation(t *testing.T) {
+	t.Parallel()
+	create, _ := catalog.Find("create")
+	for _, topic := range catalog.Topics() {
+		if topic.Name != "example" {
+			continue
+		}
+		converted, err := yamljson.Convert([]byte(topic.Text))
+		if err == nil {
+			err = create.Check(converted)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+		return
+	}
+	t.Error("there is no example")
 }
 
 // FuzzCheck sends anything to every command: it is accepted, or refused as validation_failed with a place, and

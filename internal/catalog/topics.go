@@ -11,12 +11,48 @@ type Topic struct{ Name, Summary, Text string }
 // Topics returns the pages, in the order in which a newcomer wants them.
 func Topics() []Topic {
 	return []Topic{
+		{"example", "A whole automation, as a file to begin with", exampleTopic},
 		{"plan", "The format of a plan, field by field", planTopic},
 		{"schedule", "When a schedule fires, and what it does then", scheduleTopic},
 		{"result", "What a run and its steps look like", resultTopic},
 		{"errors", "Every error code: what it means and what to do", errorsTopic()},
 	}
 }
+
+const exampleTopic = `# errand help example > report.yaml, change it, then: errand create --file report.yaml
+name: Disk report
+description: On working days at seven, say how full the disk is.
+workflow:
+  script: Look at the disk, decide whether it is too full, and tell me.
+  compiled:
+    version: 2
+    steps:
+      - id: measure # a command: a program and its arguments, no shell
+        kind: command
+        command: df
+        args: ["-h", "/"]
+        timeoutMs: 60000
+      - id: decide # a script: the text of a program; the run's input comes in on stdin
+        kind: script
+        runtime: python
+        source: |
+          import json, shutil, sys
+          limit = (json.load(sys.stdin) or {}).get("percent", 90)
+          usage = shutil.disk_usage("/")
+          percent = round(100 * usage.used / usage.total)
+          print(f"{percent} % are used")
+          sys.exit(0 if percent < limit else 3) # any other code than 0 fails the step, and with it the run
+        stdin: {"$runInput": true}
+      - id: tell # an action of the machine
+        kind: action
+        actionId: channels.notify_user
+        input: {title: Disk report, message: There is room enough.}
+schedules:
+  - cron: 0 7 * * MON-FRI
+    timezone: Europe/Berlin
+    catchUp: latest # after an outage: only the most recent one that was missed
+    input: {percent: 80}
+`
 
 const planTopic = `A plan is workflow.compiled of an automation: steps that one machine executes one after another. The first that
 fails ends the run.

@@ -169,7 +169,7 @@ func (p *Program) Main(ctx context.Context, args []string) int {
 func usageHint(args []string) string {
 	if len(args) > 0 {
 		if command, found := catalog.Find(args[0]); found {
-			return fmt.Sprintf("input is one JSON object, such as --input '%s'; see errand %s --help", command.Example, command.Name)
+			return "usage: " + usageLine(command) + "; see errand " + command.Name + " --help"
 		}
 	}
 	return "see errand --help"

@@ -24,6 +24,9 @@ on standard error. --pretty indents it. --text prints plain text for people; its
 names a command that is often given next.
 Exit codes: 0 done, 1 refused by the service, 2 usage or invalid input before any call, 3 no service reached.
 
+Steps execute with all rights of the machine's user, so a token of this service is as good as that user's account.
+Definitions, inputs and outputs are kept and shown as they are: no place for secrets.
+
 The service is found in this order: ERRAND_MCP_URL with ERRAND_RUNTIME_TOKEN; ERRAND_API_URL with
 ERRAND_API_KEY; worker.json, then server.json, in the data directory (ERRAND_DATA_DIR), and in the opposite order
 for commands that hand out access, which a machine may not. Nothing is found where
@@ -70,7 +73,7 @@ func (p *Program) help(name string) int {
 	if command, found := catalog.Find(name); found {
 		text = contract(command)
 	} else if page, found := topic(name); found {
-		text = fmt.Sprintf("%s\n\n%s", page.Summary, page.Text)
+		text = fmt.Sprintf("# %s\n\n%s", page.Summary, page.Text)
 	} else if name == "worker" {
 		text = workerHelp
 	} else if name == "mcp" {
@@ -105,15 +108,19 @@ func (p *Program) overview() string {
 	return fmt.Sprintf(overview, list(commands), list(otherCommands()), strings.TrimRight(list(topics), "\n"), example.Example)
 }
 
-// contract is everything about a command, for a reader with no other context.
-func contract(command catalog.Command) string {
-	var b strings.Builder
+// usageLine is how a command is given.
+func usageLine(command catalog.Command) string {
 	options := "[--pretty | --text]"
 	if command.Bundle != "" {
 		options = "[--dry-run] " + options
 	}
-	fmt.Fprintf(&b, "errand %s: %s\n\nUsage: errand %s [--input JSON | --file PATH | --stdin] %s\n\n%s\n\nInput\n",
-		command.Name, command.Summary, command.Name, options, command.Contract)
+	return "errand " + command.Name + " [--input JSON | --file PATH | --stdin] " + options
+}
+
+// contract is everything about a command, for a reader with no other context.
+func contract(command catalog.Command) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "errand %s: %s\n\nUsage: %s\n\n%s\n\nInput\n", command.Name, command.Summary, usageLine(command), command.Contract)
 	for _, member := range catalog.Members(command.Input) {
 		required := ""
 		if member.Required {
