@@ -355,4 +355,20 @@ func TestTwoServers(t *testing.T) {
 	a.StartWorker("--server", b.URL())
 	b.WaitRun(left.ID, automation.RunCompleted)
 	checkMarks(t, marks, a.Home(), run.ID, once.ID, long.ID, left.ID)
+
+	// A machine that is revoked at A is out at B, in the middle of a poll.
+	a.Options.NoLocalWorker = true
+	a.Restart()
+	began = time.Now()
+	if code, body := a.Post("/v1/machines/"+left.MachineID+"/revoke", map[string]any{}); code != http.StatusOK {
+		t.Fatalf("the revocation was answered with %d: %s", code, body)
+	}
+	a.Await(patience, "the worker has left", func() (string, bool) {
+		_, running := a.WorkerPID()
+		return "it runs", !running
+	})
+	t.Logf("revoked through the other server after %s", time.Since(began))
+	if log, err := os.ReadFile(a.WorkerLogPath()); err != nil || !strings.Contains(string(log), "This machine was revoked") {
+		t.Errorf("the worker does not say why it leaves: %v\n%s", err, log)
+	}
 }
