@@ -14,6 +14,7 @@ import (
 
 	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/apptest"
+	"github.com/errandhq/errand/internal/pgtest"
 )
 
 // markingStep marks its begin and its end, and says when a program of an earlier execution is alive.
@@ -44,24 +45,40 @@ func TestRandomKills(t *testing.T) {
 		{name: "errandd", errandd: 6},
 		{name: "errandd and worker", errandd: 3, worker: 2, slow: true},
 	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			if tt.slow && testing.Short() {
-				t.Skip("Temporal notices that a worker is gone after 30 s")
-			}
-			w := newMarkedRun(t, apptest.Options{}, 20)
-			t.Logf("seed %d %d", w.seed[0], w.seed[1])
-			kills := slices.Concat(slices.Repeat([]string{"errandd"}, tt.errandd), slices.Repeat([]string{"worker"}, tt.worker))
-			w.random.Shuffle(len(kills), func(i, j int) { kills[i], kills[j] = kills[j], kills[i] })
-			for i, target := range kills {
-				w.awaitMarks(i, len(kills))
-				w.kill(target)
-			}
-			run := w.server.WaitRun(w.id, automation.RunCompleted)
-			w.check(run, tt.worker)
-		})
+	rounds := 1
+	if long() {
+		rounds = longKillRounds
 	}
+	for round := range rounds {
+		for _, tt := range tests {
+			t.Run(fmt.Sprintf("%s/%d", tt.name, round), func(t *testing.T) {
+				t.Parallel()
+				if tt.slow && testing.Short() {
+					t.Skip("Temporal notices that a worker is gone after 30 s")
+				}
+				killAtRandom(t, tt.errandd, tt.worker)
+			})
+		}
+	}
+}
+
+// longKillRounds is how many runs of each kind are disturbed in the long form: 100 together.
+const longKillRounds = 50
+
+// killAtRandom executes a run of 20 steps and kills so many times meanwhile.
+func killAtRandom(t *testing.T, errandd, worker int) {
+	t.Helper()
+	w := newMarkedRun(t, apptest.Options{}, 20)
+	t.Logf("seed %d %d", w.seed[0], w.seed[1])
+	kills := slices.Concat(slices.Repeat([]string{"errandd"}, errandd), slices.Repeat([]string{"worker"}, worker))
+	w.random.Shuffle(len(kills), func(i, j int) { kills[i], kills[j] = kills[j], kills[i] })
+	for i, target := range kills {
+		w.awaitMarks(i, len(kills))
+		w.kill(target)
+	}
+	run := w.server.WaitRun(w.id, automation.RunCompleted)
+	w.check(run, worker)
+	w.server.Close() // so that at most as many run as tests do
 }
 
 // markedRun is a run whose steps leave marks.
@@ -182,4 +199,51 @@ func (w *markedRun) check(run automation.Run, workerKills int) {
 		w.t.Logf("marks: %v", w.marks())
 	}
 	w.t.Logf("%d programs were started again; %s", again, run.FinishedAt.Sub(run.CreatedAt).Round(time.Millisecond))
+}
+
+// TestKillsAfterAcknowledgement kills errandd right after it has acknowledged an admission, time after time. Each run
+// that was acknowledged is there, is the answer to a repeat of its request, and executes its step once.
+func TestKillsAfterAcknowledgement(t *testing.T) {
+	t.Parallel()
+	kills := 10
+	if long() {
+		kills = 200
+	}
+	for _, database := range []struct {
+		name string
+		url  func(t *testing.T) string
+	}{
+		{"SQLite", func(*testing.T) string { return "" }},
+		{"PostgreSQL", func(t *testing.T) string { t.Helper(); return pgtest.Database(t) }},
+	} {
+		t.Run(database.name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			marks, gate := filepath.Join(dir, "marks"), filepath.Join(dir, "gate")
+			open(t, gate)
+			s := apptest.Start(t, apptest.Options{DatabaseURL: database.url(t)})
+			id := s.Create(marker(marks, gate))
+			s.Interrupt() // the machine is enrolled; it is away until all kills are done
+			s.Options.NoLocalWorker = true
+			s.Launch()
+			var acknowledged []string
+			for i := range kills {
+				request := map[string]any{"idempotency_key": fmt.Sprint("kill ", i)}
+				run := s.RunNow(id, request)
+				s.Kill()
+				s.Launch()
+				if again := s.RunNow(id, request); again.ID != run.ID {
+					t.Fatalf("after kill %d the same request has admitted %s, was %s", i, again.ID, run.ID)
+				}
+				acknowledged = append(acknowledged, run.ID)
+			}
+			s.Interrupt()
+			s.Options.NoLocalWorker = false
+			s.Restart()
+			for _, run := range acknowledged {
+				s.WaitRun(run, automation.RunCompleted)
+			}
+			checkMarks(t, marks, s.Home(), acknowledged...)
+		})
+	}
 }

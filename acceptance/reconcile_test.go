@@ -124,6 +124,7 @@ func TestWhatAnOperatorDoes(t *testing.T) {
 		{"resets", testReset},
 		{"deletes", testDeletedWorkflow},
 		{"inserts a run", testInsertedRun},
+		{"dispatches a step again", testDispatchedTwice},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			mine := *a
@@ -195,6 +196,47 @@ func testDeletedWorkflow(t *testing.T, a *atTemporal) {
 		t.Errorf("%d executions, %d attempts", a.marksOf(run), run.Steps[0].Attempt)
 	}
 	awaitWorkflows(t, a.operator, "ErrandAutomationId = '"+run.AutomationID+"'", restarted)
+}
+
+// testDispatchedTwice has a step dispatched again that is executing, and one that waits for a machine that is away: each
+// executes once.
+func testDispatchedTwice(t *testing.T, a *atTemporal) {
+	again := func(run automation.Run) {
+		t.Helper()
+		notice := automation.DispatchNotice{StepID: run.Steps[0].ID}
+		if err := a.operator.SignalWorkflow(t.Context(), run.WorkflowID, "", automation.DispatchSignal.Name, notice); err != nil {
+			t.Fatal(err)
+		}
+		a.server.Await(patience, "the workflow has dispatched the step twice", func() (string, bool) {
+			description, err := a.operator.DescribeWorkflowExecution(t.Context(), run.WorkflowID, "")
+			if err != nil {
+				return err.Error(), false
+			}
+			n := len(description.GetPendingActivities())
+			return fmt.Sprint(n), n == 2
+		})
+	}
+	executing, gate := a.executing()
+	again(executing)
+	open(t, gate)
+	executing = a.becomes(executing, time.Now(), automation.RunCompleted)
+
+	a.server.Interrupt()
+	a.server.Options.NoLocalWorker = true
+	a.server.Restart()
+	waiting := a.server.RunNow(executing.AutomationID, nil)
+	waiting = a.server.AwaitRun(waiting.ID, "the run waits for its machine", func(run automation.Run) bool {
+		return run.WaitingFor != nil && run.WaitingFor.Reason == automation.WaitMachineOffline
+	})
+	again(waiting)
+	a.server.StartWorker()
+	waiting = a.server.WaitRun(waiting.ID, automation.RunCompleted)
+	for _, run := range []automation.Run{executing, waiting} {
+		awaitWorkflows(t, a.operator, "WorkflowId = '"+run.WorkflowID+"' AND ErrandAutomationId = '"+run.AutomationID+"'", run)
+		if run.Steps[0].Attempt != 1 || a.marksOf(run) != 1 {
+			t.Errorf("%d executions, %d attempts", a.marksOf(run), run.Steps[0].Attempt)
+		}
+	}
 }
 
 // testInsertedRun copies a run in the database, once as one that Temporal is said to hold, and once as one that nobody
