@@ -393,3 +393,28 @@ func TestTemporalsFileIsDeletedUnderneath(t *testing.T) {
 	}
 	w.check(run, 0)
 }
+
+// TestTemporalIsReplaced replaces an external Temporal by an empty one while errandd runs and is not restarted.
+func TestTemporalIsReplaced(t *testing.T) {
+	t.Parallel()
+	temporal := apptest.NewTemporal(t)
+	temporal.Start()
+	a := &atTemporal{t: t, server: apptest.Start(t, apptest.Options{Env: temporal.Env()}), dir: t.TempDir()}
+	run, gate := a.executing()
+	temporal.Kill()
+	temporal.Forget()
+	temporal.Start()
+	began := time.Now()
+	restarted := a.server.AwaitRun(run.ID, "the run has a workflow in the new Temporal", func(run automation.Run) bool { return run.Restarted != nil })
+	if restarted.Restarted.Reason != "Temporal's data was replaced" {
+		t.Errorf("restarted: %+v", restarted.Restarted)
+	}
+	open(t, gate)
+	run = a.becomes(run, began, automation.RunCompleted)
+	if run.Steps[0].Attempt != 1 || a.marksOf(run) != 1 {
+		t.Errorf("%d executions, %d attempts", a.marksOf(run), run.Steps[0].Attempt)
+	}
+	awaitWorkflows(t, operator(t, temporal), "ErrandAutomationId = '"+run.AutomationID+"'", restarted)
+	next := a.server.RunNow(run.AutomationID, nil)
+	a.server.WaitRun(next.ID, automation.RunCompleted)
+}

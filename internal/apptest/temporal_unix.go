@@ -99,6 +99,15 @@ func (t *Temporal) Kill() {
 	}
 }
 
+// Forget removes everything that the server, which must not be running, knows: the next start makes a new cluster's data
+// at the same address, with the same certificates.
+func (t *Temporal) Forget() {
+	t.tb.Helper()
+	if err := os.RemoveAll(filepath.Join(t.dir, "server", "data")); err != nil {
+		t.tb.Fatal(err)
+	}
+}
+
 // Address returns where the server is, or will be.
 func (t *Temporal) Address() string { return t.address }
 
