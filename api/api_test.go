@@ -37,7 +37,7 @@ const (
 
 // world is the API over a real ledger in SQLite.
 type world struct {
-	t       *testing.T
+	t       testing.TB
 	server  *httptest.Server
 	api     *api.API
 	ledger  *store.Store
@@ -92,7 +92,7 @@ func newWorldAt(t *testing.T, now func() time.Time) *world {
 	return newWorldWith(t, func(o *worldOptions) { o.now = now })
 }
 
-func newWorldWith(t *testing.T, change func(*worldOptions)) *world {
+func newWorldWith(t testing.TB, change func(*worldOptions)) *world {
 	t.Helper()
 	options := worldOptions{now: time.Now}
 	change(&options)
@@ -236,7 +236,7 @@ type answer struct {
 	body   []byte
 }
 
-func (a answer) json(t *testing.T) map[string]any {
+func (a answer) json(t testing.TB) map[string]any {
 	t.Helper()
 	var v map[string]any
 	if err := json.Unmarshal(a.body, &v); err != nil {
