@@ -104,6 +104,8 @@ func checkPlan(t *testing.T, plan automation.Plan) {
 // FuzzDecodeDefinition is [FuzzDecodePlan] for whole definitions.
 func FuzzDecodeDefinition(f *testing.F) {
 	f.Add([]byte(`{"name":"A","description":"d","enabled":false,"machineId":"` + someMachine + `","schedules":[],"webhooks":null}`))
+	f.Add([]byte(`{"name":"A","schedules":[{"cron":"0 9 * * MON#1","timezone":"Europe/Berlin","overlap":"skip","maxOccurrences":3,"input":{"a":1}},` +
+		`{"every":"90m","anchor":"2026-01-01T00:00:00Z","jitterMs":5},{"at":"2030-01-01T07:00","timezone":"UTC","enabled":false}]}`))
 	f.Add([]byte(`{"name":"","description":null,"enabled":1,"machineId":"x","workflow":{"script":1},"schedules":[{}],"id":1}`))
 	for _, plan := range seedPlans(f) {
 		f.Add([]byte(`{"name":"A","workflow":{"script":"s","compiled":` + plan + `}}`))
@@ -128,6 +130,7 @@ func FuzzDecodeDefinition(f *testing.F) {
 		}
 		encoded, err := json.Marshal(map[string]any{
 			"name": definition.Name, "description": definition.Description, "enabled": definition.Enabled, "workflow": definition.Workflow,
+			"schedules": plain.Schedules,
 		})
 		if err != nil {
 			t.Fatal(err)

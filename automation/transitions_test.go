@@ -463,8 +463,11 @@ func TestWaiting(t *testing.T) {
 		engineUp bool
 		want     automation.WaitReason
 	}{
-		"no workflow yet":             {func(*automation.Run) {}, onlineMachine(), true, automation.WaitNotStarted},
-		"Temporal is down":            {func(*automation.Run) {}, onlineMachine(), false, automation.WaitEngineUnavailable},
+		"no workflow yet":  {func(*automation.Run) {}, onlineMachine(), true, automation.WaitNotStarted},
+		"Temporal is down": {func(*automation.Run) {}, onlineMachine(), false, automation.WaitEngineUnavailable},
+		"an earlier run of its schedule has not ended": {
+			func(r *automation.Run) { r.WaitsFor = "earlier" }, offline, false, automation.WaitPreviousRun,
+		},
 		"the machine is off":          {started, offline, true, automation.WaitMachineOffline},
 		"the machine never connected": {started, never, true, automation.WaitMachineOffline},
 		"the machine is busy":         {started, busy, true, automation.WaitMachineBusy},

@@ -294,6 +294,9 @@ func (s *shape) UnmarshalStrict(v strictjson.Value) {
 	if !v.Member("kind").Present() {
 		v.Missing("kind")
 	}
+	if s.kind == "round" && !v.Member("size").Present() {
+		v.ReportMember("size", "is required for the kind %q", s.kind)
+	}
 }
 
 func TestUnmarshalerReportsWithItsPlace(t *testing.T) {
@@ -301,7 +304,7 @@ func TestUnmarshalerReportsWithItsPlace(t *testing.T) {
 	var got struct {
 		Shapes []shape `json:"shapes"`
 	}
-	document := `{"shapes":[{"kind":"a","size":101},{"kind":"b","size":-1,"siez":1},7,{"size":1.5}]}`
+	document := `{"shapes":[{"kind":"a","size":101},{"kind":"b","size":-1,"siez":1},7,{"size":1.5},{"kind":"round"}]}`
 	violations, warnings := strictjson.Decode([]byte(document), &got)
 	wantViolations := []strictjson.Violation{
 		{Path: "shapes[1].size", Message: "must not be -1"},
@@ -309,6 +312,7 @@ func TestUnmarshalerReportsWithItsPlace(t *testing.T) {
 		{Path: "shapes[2]", Message: "must be an object, not a number"},
 		{Path: "shapes[3].size", Message: "must be an integer without fraction or exponent, not 1.5"},
 		{Path: "shapes[3].kind", Message: "is required"},
+		{Path: "shapes[4].size", Message: `is required for the kind "round"`},
 	}
 	if diff := cmp.Diff(wantViolations, violations); diff != "" {
 		t.Errorf("violations (-want +got):\n%s", diff)
