@@ -1,5 +1,5 @@
 // Package api is the control plane's HTTP face: the REST projection of the command catalog, the machine API,
-// health, and the OpenAPI document. It authenticates every route but health, checks the Host header against
+// the deliveries of webhooks, health, and the OpenAPI document. It authenticates every route but health, checks the Host header against
 // rebinding, bounds bodies, and turns every error into the envelope with a code of the closed set. What a
 // command does is the catalog's business, what a step may do the ledger's.
 package api
@@ -55,6 +55,7 @@ type Options struct {
 	Users    Users
 	Machines Machines
 	Ledger   Ledger
+	Hooks    Hooks
 	// InstallationID and Namespace tell machines their queue.
 	InstallationID, Namespace string
 	// TrustedProxies are the addresses and networks of proxies that say truly from where a call came.
@@ -151,6 +152,8 @@ func (a *API) routes(router *gin.Engine) http.Handler {
 		router.Any("/mcp", limitBody, a.checkOrigin, a.requireUser, a.mcp)
 		router.Any("/mcp/automations", limitBody, a.checkOrigin, a.requireUser, a.mcp)
 	}
+
+	router.POST(catalog.HooksPath+":id", a.deliver)
 
 	user := router.Group("/v1", limitBody, a.requireUser)
 	for _, command := range catalog.Commands() {

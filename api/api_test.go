@@ -26,7 +26,9 @@ import (
 	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/access"
 	"github.com/errandhq/errand/internal/catalog"
+	"github.com/errandhq/errand/internal/hooks"
 	"github.com/errandhq/errand/internal/notify"
+	"github.com/errandhq/errand/internal/sealing"
 	"github.com/errandhq/errand/internal/store"
 )
 
@@ -46,6 +48,8 @@ type world struct {
 	log     *syncBuffer
 	// received counts the bytes that the machine has sent.
 	received atomic.Int64
+	// database is the file of the ledger.
+	database string
 
 	now       func() time.Time
 	ahead     atomic.Int64 // of the clock, in nanoseconds
@@ -99,14 +103,26 @@ func newWorldWith(t testing.TB, change func(*worldOptions)) *world {
 	w := &world{t: t, now: options.now, log: &syncBuffer{}}
 	logger := slog.New(slog.NewTextHandler(w.log, nil))
 	changes := notify.New()
+	vault, err := sealing.New("key", bytes.Repeat([]byte{1}, sealing.KeySize))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.database = filepath.Join(t.TempDir(), "errand.db")
 	ledger, err := store.Open(t.Context(), store.Options{
-		URL: filepath.Join(t.TempDir(), "errand.db"), Now: w.clock, NewID: newID, Logger: logger,
+		URL: w.database, Now: w.clock, NewID: newID, Logger: logger, Vault: vault,
 		OnRunChange: func(runID, _ string) { changes.Notify(runID) },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.ledger = ledger
+	if err := ledger.BindMasterKey(t.Context(), vault.KeyID()); err != nil {
+		t.Fatal(err)
+	}
+	receiver, err := hooks.New(hooks.Options{Ledger: ledger, Vault: vault, Admitted: w.Admitted, Now: w.clock, Logger: logger})
+	if err != nil {
+		t.Fatal(err)
+	}
 	install, err := ledger.Installation(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -123,6 +139,7 @@ func newWorldWith(t testing.TB, change func(*worldOptions)) *world {
 			Ledger: panicking{ledger}, Engine: w, Enrolments: enrolments{w}, Changes: changes, Now: w.clock, NewKey: newKey,
 			PublicURL: "https://errand.example.com",
 		},
+		Hooks: receiver,
 		Users: access.New(access.Options{
 			Store: ledger, Runtime: func(token string) bool { return token == userToken }, LocalOwnerID: w.owner,
 			Now: w.clock, Logger: logger,
@@ -743,7 +760,7 @@ func TestUpdateAndDelete(t *testing.T) {
 		"a machine of none":   {`{"name":"x","machine_id":"` + newID() + `"}`, 400, "validation_failed", "machine_id"},
 		"a bad schedule":      {`{"schedules":{"add":[{"cron":"* * * * *"}]}}`, 400, "validation_failed", "schedules.add[0].timezone"},
 		"no such schedule":    {`{"schedules":{"remove":["` + newID() + `"]}}`, 400, "validation_failed", "schedules.remove[0]"},
-		"a trigger to remove": {`{"webhooks":{"remove":["x"]}}`, 400, "validation_failed", "webhooks.remove"},
+		"a trigger to remove": {`{"webhooks":{"remove":["x"]}}`, 400, "validation_failed", "webhooks.remove[0]"},
 	}
 	for name, test := range refusals {
 		a := w.do("PATCH", path, test.body)

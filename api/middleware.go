@@ -81,11 +81,14 @@ func secureHeaders(c *gin.Context) {
 // byte each.
 const bodyWithin = 30 * time.Second
 
-// limitBody bounds the size of a body, and the time in which it must have come; see [bodyIsRead].
-func limitBody(c *gin.Context) {
+// limitBody bounds the body of a request that is authenticated.
+func limitBody(c *gin.Context) { boundBody(c, maxBodyBytes) }
+
+// boundBody bounds the size of a body, and the time in which it must have come; see [bodyIsRead].
+func boundBody(c *gin.Context, most int64) {
 	// A transport without deadlines still serves; its bodies are bounded in size alone.
 	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(bodyWithin))
-	c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, maxBodyBytes)
+	c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, most)
 }
 
 // bodyIsRead lifts the deadline of the body: what follows, such as waiting for a run, may take longer.

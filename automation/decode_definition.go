@@ -1,7 +1,6 @@
 package automation
 
 import (
-	"encoding/json"
 	"regexp"
 	"strings"
 	"unicode"
@@ -20,7 +19,7 @@ type DefinitionInput struct {
 	MachineID   *MachineRef      `json:"machineId" doc:"the machine that executes it; may be left out when there is one"`
 	Workflow    *WorkflowInput   `json:"workflow" doc:"script, the human text, and compiled, the plan"`
 	Schedules   ScheduleInputs   `json:"schedules" doc:"when it runs by itself: cron with timezone, every, or at, and more, at most 100"`
-	Webhooks    NoTriggers       `json:"webhooks" doc:"must be empty in this version"`
+	Webhooks    WebhookInputs    `json:"webhooks" doc:"what starts runs from outside: name, scheme, secret and more, at most 20"`
 }
 
 // Definition returns the definition with its defaults applied.
@@ -39,6 +38,9 @@ func (in DefinitionInput) Definition() Definition {
 		d.Workflow = in.Workflow.Workflow()
 	}
 	d.Schedules = in.Schedules.Definitions()
+	for _, added := range in.Webhooks {
+		d.Webhooks = append(d.Webhooks, added.Definition())
+	}
 	return d
 }
 
@@ -126,20 +128,5 @@ func (m *MachineRef) UnmarshalStrict(v strictjson.Value) {
 	*m = MachineRef(strings.ToLower(string(*m)))
 	if !uuidPattern.MatchString(string(*m)) {
 		v.Report("must be the id of a machine, a UUID")
-	}
-}
-
-// NoTriggers is a list of triggers that must be empty, since this version runs none: accepting a schedule
-// that never fires would lose runs in silence.
-type NoTriggers []json.RawMessage
-
-// UnmarshalStrict implements [strictjson.Unmarshaler].
-func (*NoTriggers) UnmarshalStrict(v strictjson.Value) {
-	if v.IsNull() || !v.Array() {
-		return
-	}
-	for range v.Elements() {
-		v.Report("must be empty: this version does not support triggers yet; runs are started by hand")
-		return
 	}
 }

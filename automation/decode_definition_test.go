@@ -68,7 +68,6 @@ func TestDecodeDefinition(t *testing.T) {
 
 func TestDecodeDefinitionReportsViolation(t *testing.T) {
 	t.Parallel()
-	const noTriggers = "must be empty: this version does not support triggers yet; runs are started by hand"
 	for _, tt := range []struct{ name, document, path, message string }{
 		{"no name", `{}`, "name", "is required"},
 		{"null name", `{"name":null}`, "name", "must be a string, not null"},
@@ -99,7 +98,7 @@ func TestDecodeDefinitionReportsViolation(t *testing.T) {
 		{"policy of schedule", `{"name":"A","schedules":[{"every":"1m","overlap":"wait"}]}`, "schedules[0].overlap", `"wait" is not known; write one of ["queue" "parallel" "skip" "queue_one" "cancel_running"]`},
 		{"large schedule input", `{"name":"A","schedules":[{"every":"1m","input":"` + strings.Repeat("x", 1<<20) + `"}]}`, "schedules[0].input", "is 1048578 bytes; a run input is at most 1048576: pass a path or a URL instead of the data"},
 		{"many schedules", `{"name":"A","schedules":[` + strings.Repeat(`{"every":"1m"},`, 100) + `{"every":"1m"}]}`, "schedules", "holds 101 schedules; an automation may have 100"},
-		{"webhook", `{"name":"A","webhooks":[{}]}`, "webhooks", noTriggers},
+		{"webhooks object", `{"name":"A","webhooks":{}}`, "webhooks", "must be an array, not an object"},
 		{"schedules object", `{"name":"A","schedules":{}}`, "schedules", "must be an array, not an object"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

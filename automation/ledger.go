@@ -85,6 +85,8 @@ type Admission struct {
 	Trigger      Trigger
 	Input        json.RawMessage // nil means null
 	Key          Idempotency
+	// DeliveryKeys are the names by which a delivery of a webhook is recognised; see [webhook.Delivery].
+	DeliveryKeys []string
 }
 
 // Cancellation is the result of recording a cancel.
@@ -97,9 +99,9 @@ type Cancellation struct {
 // RunStore keeps runs and their journals.
 type RunStore interface {
 	// Admit stores one pending run with its snapshot, in one transaction that checks everything that
-	// admission depends on. It is for manual triggers and webhooks; the instants of schedules are admitted by
-	// [ScheduleStore]. Errors: not_found, automation_disabled, not_executable, unsupported_plan_version,
-	// machine_revoked, idempotency_conflict.
+	// admission depends on. It is for manual triggers and webhooks, which must still be there and enabled; the
+	// instants of schedules are admitted by [ScheduleStore]. Errors: not_found, automation_disabled, not_executable,
+	// unsupported_plan_version, machine_revoked, idempotency_conflict, and unauthorized for a webhook.
 	Admit(ctx context.Context, a Admission) (Run, error)
 	// Retry stores one pending run that repeats a finished one; see [Run.Repeat]. It is an admission: the run's
 	// automation must exist and be enabled, and the run's machine, whichever the automation targets now, must not be
@@ -261,6 +263,8 @@ type Ledger interface {
 	MachineStore
 	AccessStore
 	AuditStore
+	WebhookStore
+	SecretStore
 	// Installation returns the identity of this installation.
 	Installation(ctx context.Context) (Installation, error)
 	// Ping reports store_unavailable when the database does not answer.

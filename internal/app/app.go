@@ -29,11 +29,13 @@ import (
 	"github.com/errandhq/errand/internal/engine"
 	"github.com/errandhq/errand/internal/fileutil"
 	"github.com/errandhq/errand/internal/gateway"
+	"github.com/errandhq/errand/internal/hooks"
 	"github.com/errandhq/errand/internal/identity"
 	"github.com/errandhq/errand/internal/lockfile"
 	"github.com/errandhq/errand/internal/machinelimit"
 	"github.com/errandhq/errand/internal/machinestate"
 	"github.com/errandhq/errand/internal/notify"
+	"github.com/errandhq/errand/internal/sealing"
 	"github.com/errandhq/errand/internal/store"
 )
 
@@ -48,6 +50,7 @@ type App struct {
 
 	lock       *os.File
 	masterKey  []byte
+	vault      *sealing.Vault
 	ledger     *store.Store
 	install    automation.Installation
 	temporal   *embedded.Server
@@ -184,19 +187,11 @@ func (a *App) openStorage(ctx context.Context) error {
 }
 
 func (a *App) openLedger(ctx context.Context) error {
-	location := a.settings.DatabaseURL
-	if location == "" {
-		location = filepath.Join(a.settings.DataDir, "errand.db")
-	}
-	ledger, err := store.Open(ctx, store.Options{
-		URL: location, Now: a.now, NewID: a.newID, Logger: a.logger,
-		OnRunChange: func(runID, _ string) { a.changes.Notify(runID) },
-		OnRunReady:  a.runReady,
-	})
+	ledger, vault, err := a.openBound(ctx)
 	if err != nil {
 		return err
 	}
-	a.ledger = ledger
+	a.ledger, a.vault = ledger, vault
 	if a.install, err = ledger.Installation(ctx); err != nil {
 		return err
 	}
@@ -343,13 +338,17 @@ func (a *App) serve(background context.Context) error {
 	if err != nil {
 		return err
 	}
+	receiver, err := a.newReceiver()
+	if err != nil {
+		return err
+	}
 	a.service = &catalog.Service{
 		Ledger: hintingLedger{a.ledger, a.firing.changed}, Engine: engineSide{a}, Changes: a.changes, Now: a.now,
 		NewKey: newKey, PublicURL: a.publicURL,
 		Enrolments: enrolments{a, func(run func(context.Context)) { a.goBackground(func() { run(background) }) }},
 	}
 	a.api, err = api.New(api.Options{
-		Service: a.service, MCP: a.mcpHandler(a.service),
+		Service: a.service, MCP: a.mcpHandler(a.service), Hooks: receiver,
 		Users: users, Machines: machines{a}, Ledger: a.ledger,
 		TrustedProxies: a.settings.TrustedProxies, RateLimit: a.settings.RateLimit,
 		InstallationID: a.install.ID, Namespace: a.engine.Namespace(),
@@ -379,6 +378,14 @@ func (a *App) newGateway() (*gateway.Gateway, error) {
 		Authenticator: machines{a}, Received: a.limits.Received, TokenKey: identity.DeriveKey(a.masterKey, "gateway task tokens"),
 		Seen:   func(machineID string) { a.goBackground(func() { a.machineSeen(machineID) }) },
 		Logger: a.logger.With("component", "gateway"),
+	})
+}
+
+// newReceiver makes what takes the deliveries of webhooks.
+func (a *App) newReceiver() (*hooks.Receiver, error) {
+	return hooks.New(hooks.Options{
+		Ledger: a.ledger, Vault: a.vault, Admitted: a.starter.Admitted, Now: a.now,
+		Logger: a.logger.With("component", "hooks"),
 	})
 }
 

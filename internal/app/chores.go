@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"time"
 )
 
@@ -17,10 +18,10 @@ func (a *App) doChores(background context.Context, holder string) {
 	for background.Err() == nil {
 		mine, err := a.ledger.Lease(background, "chores", holder, choresTTL)
 		if err == nil && mine {
-			err = a.purgeKeys(background)
+			err = errors.Join(a.purgeKeys(background), a.purgeDeliveries(background))
 		}
 		if err != nil && background.Err() == nil {
-			a.logger.Warn("expired idempotency keys could not be forgotten; it is tried again", "error", err)
+			a.logger.Warn("what has expired could not be forgotten; it is tried again", "error", err)
 		}
 		wait(background, choresEvery)
 	}
@@ -40,6 +41,28 @@ func (a *App) purgeKeys(ctx context.Context) error {
 	}
 	if total > 0 {
 		a.logger.Info("expired idempotency keys are forgotten", "count", total)
+	}
+	return nil
+}
+
+// deliveriesAtOnce bounds one transaction of [App.purgeDeliveries].
+const deliveriesAtOnce = 1_000
+
+// purgeDeliveries forgets the deliveries of webhooks that need not be recognised any more.
+func (a *App) purgeDeliveries(ctx context.Context) error {
+	total := 0
+	for {
+		forgotten, err := a.ledger.ForgetDeliveries(ctx, deliveriesAtOnce)
+		if err != nil {
+			return err
+		}
+		total += forgotten
+		if forgotten < deliveriesAtOnce {
+			break
+		}
+	}
+	if total > 0 {
+		a.logger.Info("old deliveries of webhooks are forgotten", "count", total)
 	}
 	return nil
 }

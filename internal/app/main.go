@@ -44,6 +44,12 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	if err := process.ForbidInspection(); err != nil {
 		logger.Warn("other programs of this user can inspect this one", "error", err)
 	}
+	if settings.Rekey {
+		if err := rekey(context.Background(), settings, logger); err != nil {
+			return complain(stderr, fmt.Errorf("replacing the master key: %w", err))
+		}
+		return 0
+	}
 	if err := serve(settings, logger); err != nil {
 		logger.Error("errandd has ended with an error", "error", err)
 		return 1

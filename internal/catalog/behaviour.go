@@ -19,8 +19,8 @@ type AutomationResult struct {
 	automation.Automation
 	// Schedules are in the order of their creation.
 	Schedules []ScheduleResult `json:"schedules"`
-	// Webhooks are the automation's webhooks; this version has none.
-	Webhooks []struct{} `json:"webhooks"`
+	// Webhooks are in the order of their creation. Listings leave them out.
+	Webhooks []WebhookResult `json:"webhooks,omitzero" doc:"what starts its runs from outside; not in listings"`
 	// Drops are there in the answer of get: firings of its schedules that were not admitted, recorded last first.
 	Drops *[]automation.ScheduleDrop `json:"drops,omitempty" doc:"firings of its schedules that were not admitted, recorded last first; get only"`
 	// Runs are there when they were asked for, newest first, without outputs.
@@ -51,12 +51,20 @@ type RunsResult struct {
 	NextCursor string           `json:"next_cursor,omitempty" doc:"there are more: give it as cursor"`
 }
 
-func present(a automation.Automation) AutomationResult {
-	return AutomationResult{Automation: a, Schedules: presentSchedules(a.Schedules), Webhooks: []struct{}{}}
+// listed returns an automation as listings show it.
+func listed(a automation.Automation) AutomationResult {
+	return AutomationResult{Automation: a, Schedules: presentSchedules(a.Schedules)}
+}
+
+// present returns an automation as it is shown alone.
+func (s *Service) present(a automation.Automation) AutomationResult {
+	result := listed(a)
+	result.Webhooks = s.presentWebhooks(a.Webhooks)
+	return result
 }
 
 func create(ctx context.Context, s *Service, p Principal, in CreateInput) (AutomationResult, error) {
-	key, err := idempotency("create", in.IdempotencyKey, in.definition)
+	key, err := idempotency("create", in.IdempotencyKey, requestOf(in.definition))
 	if err != nil {
 		return AutomationResult{}, err
 	}
@@ -70,7 +78,7 @@ func create(ctx context.Context, s *Service, p Principal, in CreateInput) (Autom
 	if err != nil {
 		return AutomationResult{}, err
 	}
-	result := present(created)
+	result := s.present(created)
 	_, about := automation.CheckTimings("schedules", definition.Schedules, s.Now())
 	result.Warnings = slices.Concat(in.warnings, about)
 	return result, nil
@@ -116,7 +124,7 @@ func list(ctx context.Context, s *Service, p Principal, in ListInput) (ListResul
 	}
 	result := ListResult{Automations: make([]AutomationResult, 0, len(automations)), NextCursor: next}
 	for _, a := range automations {
-		result.Automations = append(result.Automations, present(a))
+		result.Automations = append(result.Automations, listed(a))
 	}
 	return result, nil
 }
@@ -126,7 +134,7 @@ func get(ctx context.Context, s *Service, p Principal, in GetInput) (AutomationR
 	if err != nil {
 		return AutomationResult{}, err
 	}
-	result := present(found)
+	result := s.present(found)
 	addUpcoming(result.Schedules, found.Schedules)
 	drops, err := s.Ledger.ScheduleDrops(ctx, p.OwnerID, found.ID, shownDrops)
 	if err != nil {

@@ -20,16 +20,9 @@ type UpdateInput struct {
 	MachineID       strictjson.Optional[automation.MachineRef]      `json:"machine_id,omitzero" doc:"the machine that executes it; null: as for create"`
 	Workflow        strictjson.Optional[automation.WorkflowInput]   `json:"workflow,omitzero" doc:"script and compiled, replaced together; null: an empty draft"`
 	Schedules       *automation.ScheduleChanges                     `json:"schedules,omitempty" doc:"schedules to add, update and remove; the others stay as they are"`
-	Webhooks        *TriggerChanges                                 `json:"webhooks,omitempty" doc:"must change nothing in this version"`
+	Webhooks        *automation.WebhookChanges                      `json:"webhooks,omitempty" doc:"webhooks to add, update and remove; the others stay as they are"`
 
 	warnings []automation.Violation
-}
-
-// TriggerChanges are changes of an automation's triggers.
-type TriggerChanges struct {
-	Add    automation.NoTriggers `json:"add,omitempty" doc:"new triggers"`
-	Update automation.NoTriggers `json:"update,omitempty" doc:"changed triggers, by id"`
-	Remove automation.NoTriggers `json:"remove,omitempty" doc:"ids of triggers to remove"`
 }
 
 func decodeUpdate(input []byte) (UpdateInput, error) {
@@ -72,6 +65,11 @@ func (in UpdateInput) apply(d *automation.Definition, machineID string, now time
 	if in.Workflow.Present {
 		d.Workflow = in.Workflow.Value.Workflow()
 	}
+	if in.Webhooks != nil {
+		if err := in.Webhooks.Apply(d, "webhooks"); err != nil {
+			return nil, err
+		}
+	}
 	if in.Schedules != nil {
 		return in.Schedules.Apply(d, "schedules", now)
 	}
@@ -95,7 +93,7 @@ func update(ctx context.Context, s *Service, p Principal, in UpdateInput) (Autom
 	if err != nil {
 		return AutomationResult{}, machineMember(err)
 	}
-	result := present(changed)
+	result := s.present(changed)
 	result.Warnings = slices.Concat(in.warnings, about)
 	return result, nil
 }

@@ -41,6 +41,16 @@ schedules say when it runs by itself. Each has exactly one of
 and may have maxOccurrences, overlap, catchUp, catchUpWindowMs, jitterMs, input and enabled: see help schedule. Use
 preview-schedule to see when one fires.
 
+webhooks start runs from outside. Each is {"name", "scheme", "secret"}; the result shows the url to give to the
+sender, which signs every delivery with the secret:
+  standard  Standard Webhooks (webhook-id, webhook-timestamp, webhook-signature); the secret is whsec_ and base64
+  github    X-Hub-Signature-256, as GitHub and programs like it send it
+  hmac      HMAC-SHA256 of the body, in the headers that options name: {"signatureHeader", "signaturePrefix",
+            "encoding": "hex" | "base64", "timestampHeader", "deliveryHeader"}
+A secret has at least 24 random bytes. It is stored encrypted and never shown again. The run's input is {"body",
+"rawBody", "contentType", "event", "deliveryId", "headers"}: the JSON that was sent, or other bytes in base64, and
+the headers that the webhook's headers name.
+
 machineId may be left out when there is one machine, or when the command is given on a machine.
 Without workflow.compiled the automation is a draft: it is kept, and not executable.
 Every violation of a document is reported at once, with its place; then nothing is stored.
@@ -187,13 +197,15 @@ var updateCommand = define(Command{
 	Name:    "update",
 	Summary: "Change an automation",
 	Scope:   automation.ScopeControl,
-	Contract: `Changes any of name, description, enabled, machine_id, workflow and schedules, all or nothing. What is absent
-stays as it is; null means the default. workflow is replaced as a whole. schedules is {"add": […], "update": [{"id",
-…}], "remove": ["id", …]}; those that it does not name stay as they are. What is due of a schedule that changes is
-settled first, and a new timing counts from now. A cron, every or at in place of one of another kind replaces all that
-said when the schedule fires. enabled true on a schedule also resumes it when an operator has paused it.
-The version goes up by one when something changed. With expected_version the change is refused (version_conflict)
-when somebody else changed the automation in between: read it again and repeat.
+	Contract: `Changes any of name, description, enabled, machine_id, workflow, schedules and webhooks, all or nothing. What is
+absent stays as it is; null means the default. workflow is replaced as a whole. schedules and webhooks are {"add":
+[…], "update": [{"id", …}], "remove": ["id", …]}; those that they do not name stay as they are. What is due of a
+schedule that changes is settled first, and a new timing counts from now. A cron, every or at in place of one of
+another kind replaces all that said when the schedule fires. enabled true on a schedule also resumes it when an
+operator has paused it. A new secret of a webhook leaves the one before valid beside it, so that no delivery is lost
+while its sender is changed; dropPreviousSecret ends that, at once or in a later update. The version goes up by one
+when something changed. With expected_version the change is refused (version_conflict) when somebody else changed the
+automation in between: read it again and repeat.
 Runs that exist execute the snapshot that they were admitted with. enabled false stops admission only.
 To change a plan from a file, put automation_id beside workflow in it and give it with --file.
 Next: run-now, to try it.`,

@@ -45,7 +45,7 @@ type Service struct {
 	Enrolments Enrolments
 	Changes    Changes
 	Now        func() time.Time
-	// PublicURL is the address under which machines reach this service.
+	// PublicURL is the address under which machines and senders reach this service.
 	PublicURL string
 	// NewKey makes an API key, and the hash that is stored of it.
 	NewKey func() (secret, hash string, err error)

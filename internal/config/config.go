@@ -36,6 +36,8 @@ type Config struct {
 	LocalWorker     bool     `name:"local-worker" env:"ERRAND_LOCAL_WORKER" default:"true" negatable:"" help:"Enrol this machine and keep its worker running."`
 	LogFormat       string   `name:"log-format" env:"ERRAND_LOG_FORMAT" enum:"auto,text,json" default:"auto" help:"text, json, or auto: text on a terminal."`
 	LogLevel        string   `name:"log-level" env:"ERRAND_LOG_LEVEL" enum:"debug,info,warn,error" default:"info" help:"debug, info, warn or error."`
+	Rekey           bool     `help:"Replace the master key by a new one, encrypt the stored secrets again, and leave; errandd must be stopped."`
+	DiscardSecrets  bool     `name:"discard-secrets" help:"With --rekey, when the master key is lost: forget the stored secrets instead."`
 	Version         bool     `help:"Print the version and leave."`
 }
 
@@ -85,6 +87,9 @@ func (c *Config) complete() error {
 	}
 	if (c.TLSCertFile == "") != (c.TLSKeyFile == "") {
 		return errors.New("ERRAND_TLS_CERT_FILE and ERRAND_TLS_KEY_FILE go together: set both, or neither")
+	}
+	if c.DiscardSecrets && !c.Rekey {
+		return errors.New("--discard-secrets belongs to --rekey: give both, or neither")
 	}
 	return errors.Join(c.checkListener(), c.checkAccess())
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"encoding/hex"
 	"fmt"
 	"io"
 )
@@ -17,6 +18,17 @@ const KeySize = 32
 // exist. The file holds exactly 32 bytes with mode 0600; one that others may read is refused.
 func LoadOrCreateMasterKey(path string) ([]byte, error) {
 	key, err := loadOrCreateSecret(path, func() ([]byte, error) { return randomBytes(rand.Reader, KeySize) })
+	return checkMasterKey(path, key, err)
+}
+
+// LoadMasterKey is [LoadOrCreateMasterKey] for a file that must exist; the error wraps [fs.ErrNotExist] otherwise.
+func LoadMasterKey(path string) ([]byte, error) {
+	key, err := readSecret(path)
+	return checkMasterKey(path, key, err)
+}
+
+// checkMasterKey refuses the content of a file that is no master key.
+func checkMasterKey(path string, key []byte, err error) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("loading the master key: %w", err)
 	}
@@ -38,6 +50,12 @@ func DeriveKey(master []byte, purpose string) []byte {
 		panic(fmt.Sprintf("identity: deriving a key: %v", err)) // only for lengths that SHA-256 cannot give
 	}
 	return key
+}
+
+// MasterKeyID returns a name of a master key that tells nothing about it: 32 hex digits that are derived from it.
+func MasterKeyID(master []byte) string {
+	const bytesShown = 16
+	return hex.EncodeToString(DeriveKey(master, "master key id")[:bytesShown])
 }
 
 // runtimeTokenPrefix lets scanners for leaked secrets recognise a token.

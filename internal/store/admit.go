@@ -53,8 +53,13 @@ func checkAdmission(a automation.Admission) error {
 	case automation.TriggerSchedule:
 		wrong.add("trigger.kind", "is schedule, whose instants are admitted when the schedule is decided")
 	case automation.TriggerWebhook:
-		wrong.name("trigger.id", a.Trigger.ID, maxKeyBytes)
+		if _, ok := canonicalID(a.Trigger.ID); !ok {
+			wrong.add("trigger.id", "is not the id of a webhook")
+		}
 		wrong.text("trigger.deliveryId", a.Trigger.DeliveryID, maxKeyBytes)
+		for _, key := range a.DeliveryKeys {
+			wrong.name("deliveryKeys", key, maxKeyBytes)
+		}
 	default:
 		wrong.add("trigger.kind", "is not a kind of trigger: manual, schedule or webhook")
 	}
@@ -69,7 +74,7 @@ func (s *Store) admit(ctx context.Context, tx querier, a automation.Admission) (
 	if err != nil || earlier != "" {
 		return nil, earlier, err
 	}
-	if earlier, err = triggered(ctx, tx, a); err != nil || earlier != "" {
+	if earlier, err = deliveredBefore(ctx, tx, a, now); err != nil || earlier != "" {
 		return nil, earlier, err
 	}
 	id, ok := canonicalID(a.AutomationID)
@@ -83,6 +88,11 @@ func (s *Store) admit(ctx context.Context, tx querier, a automation.Admission) (
 	if err := to.refusal(); err != nil {
 		return nil, "", err
 	}
+	if a.Trigger.Kind == automation.TriggerWebhook {
+		if err := openWebhook(ctx, tx, a); err != nil {
+			return nil, "", err
+		}
+	}
 	run := s.newRun(a, to.Automation, now)
 	if err := insertRun(ctx, tx, run, place{}); err != nil {
 		return nil, "", err
@@ -90,21 +100,12 @@ func (s *Store) admit(ctx context.Context, tx querier, a automation.Admission) (
 	if err := claimKey(ctx, tx, a.OwnerID, a.Key, run.ID, run.ID, now); err != nil {
 		return nil, "", err
 	}
+	if a.Trigger.Kind == automation.TriggerWebhook {
+		if err := claimDelivery(ctx, tx, a, run.ID, now); err != nil {
+			return nil, "", err
+		}
+	}
 	return run, "", nil
-}
-
-// triggered returns the run that the delivery of a webhook has admitted, or "".
-func triggered(ctx context.Context, tx querier, a automation.Admission) (string, error) {
-	if a.Trigger.Kind != automation.TriggerWebhook || a.Trigger.DeliveryID == "" {
-		return "", nil
-	}
-	var id string
-	if _, err := exists(tx.QueryRowContext(ctx, `SELECT id FROM runs
-		WHERE owner_id = $1 AND trigger_id = $2 AND delivery_id = $3 AND trigger_kind = 'webhook'`,
-		a.OwnerID, a.Trigger.ID, a.Trigger.DeliveryID).Scan(&id)); err != nil {
-		return "", fmt.Errorf("looking for an earlier admission: %w", err)
-	}
-	return id, nil
 }
 
 // target is an automation that runs are admitted to, with its plan, and the state of its machine.

@@ -50,6 +50,9 @@ func (s *Store) CreateAutomation(
 			if err := s.addNewSchedules(ctx, tx, id, d, now); err != nil {
 				return err
 			}
+			if err := s.replaceWebhooks(ctx, tx, id, nil, d.Webhooks); err != nil {
+				return err
+			}
 			return claimKey(ctx, tx, owner, key, id, "", now)
 		})
 	})
@@ -85,6 +88,7 @@ func checkDefinition(d automation.Definition, key automation.Idempotency) error 
 		}
 	}
 	wrong.checkSchedules(d.Schedules)
+	wrong.checkWebhooks(d.Webhooks)
 	wrong.checkKey(key)
 	return wrong.err()
 }
@@ -158,6 +162,9 @@ func (s *Store) addTriggers(ctx context.Context, a *automation.Automation) error
 	}
 	for i := range schedules {
 		a.Schedules = append(a.Schedules, schedules[i].public())
+	}
+	if a.Webhooks, err = webhooksOf(ctx, s.read, a.ID); err != nil {
+		return err
 	}
 	var version int64
 	if err := s.read.QueryRowContext(ctx, `SELECT version FROM automations WHERE id = $1`, a.ID).Scan(&version); err != nil {

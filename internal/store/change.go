@@ -73,6 +73,9 @@ func (s *Store) ownAutomation(
 	if current.Workflow.Compiled, err = decodePlan(plan); err != nil {
 		return automation.Automation{}, fmt.Errorf("decoding the plan of automation %s: %w", known, err)
 	}
+	if current.Webhooks, err = webhooksOf(ctx, tx, current.ID); err != nil {
+		return automation.Automation{}, err
+	}
 	return current, nil
 }
 
@@ -82,6 +85,9 @@ func definitionOf(a automation.Automation, schedules []scheduleRow) automation.D
 	}
 	for i := range schedules {
 		d.Schedules = append(d.Schedules, schedules[i].ScheduleDefinition)
+	}
+	for _, w := range a.Webhooks {
+		d.Webhooks = append(d.Webhooks, w.WebhookDefinition)
 	}
 	return d
 }
@@ -126,6 +132,9 @@ func (s *Store) replaceDefinition(
 	}
 	if after.Version > before.Version {
 		if err := updateDefinition(ctx, tx, after, d, edit.now); err != nil {
+			return err
+		}
+		if err := s.replaceWebhooks(ctx, tx, current.ID, current.Webhooks, d.Webhooks); err != nil {
 			return err
 		}
 	}
@@ -180,7 +189,7 @@ func (s *Store) DeleteAutomation(ctx context.Context, ownerID, id string, expect
 			if _, err := tx.ExecContext(ctx, `UPDATE automations SET deleted_at = $2 WHERE id = $1`, current.ID, at(s.now())); err != nil {
 				return fmt.Errorf("deleting an automation: %w", err)
 			}
-			return nil
+			return s.replaceWebhooks(ctx, tx, current.ID, current.Webhooks, nil)
 		})
 	})
 	if err == nil {

@@ -37,6 +37,8 @@ type Options struct {
 	Now func() time.Time
 	// NewID makes ids: UUIDs of version 7.
 	NewID func() string
+	// Vault seals the secrets of webhooks. Without it no webhook can be added.
+	Vault automation.SecretVault
 	// Logger is told about the opening and about migrations.
 	Logger *slog.Logger
 	// OnRunChange is called after each commit of this store that changed a run, with the ids of the run and

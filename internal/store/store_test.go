@@ -43,7 +43,8 @@ func eachKind(t *testing.T, fn func(t *testing.T, k kind)) {
 func open(t testing.TB, url string, o storetest.Options) *store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), store.Options{
-		URL: url, Now: o.Now, NewID: o.NewID, OnRunChange: o.OnRunChange, OnRunReady: o.OnRunReady, Logger: slog.New(slog.DiscardHandler),
+		URL: url, Now: o.Now, NewID: o.NewID, OnRunChange: o.OnRunChange, OnRunReady: o.OnRunReady, Vault: o.Vault,
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatalf("Open: %v", err)

@@ -141,35 +141,6 @@ func testAdmitIdempotent(t *testing.T, f *fixture) {
 
 func testAdmitTriggers(t *testing.T, f *fixture) {
 	a := f.create(t, f.definition("job", "one"))
-	webhook := automation.Trigger{Kind: automation.TriggerWebhook, ID: NewID(), DeliveryID: "d-1"}
-	other, delivery, unnamed := webhook, webhook, webhook
-	other.ID = NewID()
-	delivery.DeliveryID = "d-2"
-	unnamed.DeliveryID = ""
-	seen := map[string]string{}
-	for i, tc := range []struct {
-		trigger automation.Trigger
-		name    string
-	}{
-		{webhook, "delivery"},
-		{delivery, "next delivery"},
-		{other, "delivery to another webhook"},
-		{webhook, "delivery"},
-		{delivery, "next delivery"},
-		{unnamed, "unnamed 1"},
-		{unnamed, "unnamed 2"}, // a delivery without an id cannot be told from another
-	} {
-		admission := manual(a)
-		admission.Trigger = tc.trigger
-		run := f.admitWith(t, admission)
-		wantEqual(t, "the trigger of "+tc.name, f.read(t, run).Trigger, tc.trigger)
-		for name, id := range seen {
-			if (name == tc.name) != (id == run.ID) {
-				t.Errorf("admission %d, %s, gave the run of %s", i, tc.name, name)
-			}
-		}
-		seen[tc.name] = run.ID
-	}
 	instant := f.clock.Now()
 	scheduled := manual(a)
 	scheduled.Trigger = automation.Trigger{Kind: automation.TriggerSchedule, ID: NewID(), ScheduledAt: &instant}

@@ -100,6 +100,7 @@ func testHostileTexts(t *testing.T, f *fixture) {
 		"Admit trigger": func(s string) error {
 			q := manual(a)
 			q.Trigger = automation.Trigger{Kind: automation.TriggerWebhook, ID: s, DeliveryID: s}
+			q.DeliveryKeys = []string{s}
 			_, err := f.Admit(ctx, q)
 			return err
 		},

@@ -13,7 +13,6 @@ import (
 var raceTests = []test{
 	{"Revision", testRevisionRace},
 	{"Admit", testAdmitRace},
-	{"AdmitDelivery", testDeliveryRace},
 	{"Create", testCreateRace},
 	{"Enroll", testEnrollRace},
 	{"Begin", testBeginRace},
@@ -89,18 +88,6 @@ func testAdmitRace(t *testing.T, f *fixture) {
 	at := f.servers(t)
 	admission := manual(f.create(t, f.definition("job", "one")))
 	admission.Key = automation.Idempotency{Operation: "run-now", Key: "k", RequestHash: "h"}
-	ids, errs := together(callers, func(i int) (string, error) {
-		run, err := at(i).Admit(t.Context(), admission)
-		return run.ID, err
-	})
-	wantNoErrors(t, errs)
-	f.wantOneRun(t, ids)
-}
-
-func testDeliveryRace(t *testing.T, f *fixture) {
-	at := f.servers(t)
-	admission := manual(f.create(t, f.definition("job", "one")))
-	admission.Trigger = automation.Trigger{Kind: automation.TriggerWebhook, ID: NewID(), DeliveryID: "d"}
 	ids, errs := together(callers, func(i int) (string, error) {
 		run, err := at(i).Admit(t.Context(), admission)
 		return run.ID, err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/automation/webhook"
 )
 
 var runTests = []test{
@@ -40,6 +41,8 @@ func testListRuns(t *testing.T, f *fixture) {
 	a := f.create(t, f.definition("a", "one", "two"))
 	d := f.definition("b", "one")
 	d.MachineID = server.ID
+	d.Webhooks = []automation.WebhookDefinition{{Name: "forge", Scheme: webhook.GitHub, Enabled: true, Secrets: newSecret("s")}}
+	f.bind(t)
 	b := f.create(t, d)
 	start := f.clock.Now()
 	pending := f.admit(t, a)
@@ -47,9 +50,7 @@ func testListRuns(t *testing.T, f *fixture) {
 	running := f.admit(t, a)
 	f.complete(t, running, "one", `"not listed"`)
 	f.clock.Advance(time.Minute)
-	hook := manual(b)
-	hook.Trigger = automation.Trigger{Kind: automation.TriggerWebhook, ID: NewID(), DeliveryID: "1"}
-	completed := f.admitWith(t, hook)
+	completed := f.admitWith(t, delivery(b, b.Webhooks[0].ID, "1", "id 1"))
 	f.complete(t, completed, "one", `1`)
 
 	minute1, minute2 := start.Add(time.Minute), start.Add(2*time.Minute)

@@ -26,6 +26,7 @@ type Options struct {
 	NewID       func() string
 	OnRunChange func(runID, machineID string)
 	OnRunReady  func(runID string)
+	Vault       automation.SecretVault
 }
 
 // Database is one database of the implementation under test, empty at first.
@@ -50,6 +51,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Database) {
 		{"Automations", automationTests},
 		{"Change", changeTests},
 		{"Admission", admissionTests},
+		{"Webhooks", webhookTests},
 		{"Runs", runTests},
 		{"Steps", stepTests},
 		{"Retry", retryTests},
@@ -170,7 +172,9 @@ func (l *readyLog) take() []string {
 func newFixture(t *testing.T, db Database) *fixture {
 	t.Helper()
 	f := &fixture{db: db, clock: NewClock()}
-	f.Ledger = db.Open(t, Options{Now: f.clock.Now, NewID: NewID, OnRunChange: f.changes.record, OnRunReady: f.ready.record})
+	f.Ledger = db.Open(t, Options{
+		Now: f.clock.Now, NewID: NewID, OnRunChange: f.changes.record, OnRunReady: f.ready.record, Vault: vault(masterKey),
+	})
 	installation, err := f.Installation(t.Context())
 	if err != nil {
 		t.Fatalf("Installation: %v", err)
@@ -183,7 +187,7 @@ func newFixture(t *testing.T, db Database) *fixture {
 // another opens a second ledger on the same database.
 func (f *fixture) another(t *testing.T) automation.Ledger {
 	t.Helper()
-	return f.db.Open(t, Options{Now: f.clock.Now, NewID: NewID})
+	return f.db.Open(t, Options{Now: f.clock.Now, NewID: NewID, Vault: vault(masterKey)})
 }
 
 func (f *fixture) enroll(t *testing.T, owner, name string) automation.Machine {
