@@ -154,7 +154,7 @@ func reference(t *testing.T) string {
 	w.WriteString("# Reference\n\n" + generated + `
 Every command, for all faces: the command line (` + "`errand <command>`" + `), REST (below ` + "`/v1`" + `) and MCP (a tool of the same name).
 What the words mean is in [concepts.md](concepts.md), the format of a plan in [plans.md](plans.md), what to do about an error in
-[errors.md](errors.md).
+[errors.md](errors.md). errandd shows REST at ` + "`/docs`" + `, to read and to try, and describes it at ` + "`/openapi.json`" + `.
 
 | command | what it does | REST | scope |
 | --- | --- | --- | --- |
