@@ -3,12 +3,12 @@
 package bench_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,25 +56,35 @@ func (o *ours) run(b *testing.B, count int, automationID string) time.Duration {
 }
 
 func (o *ours) runNow(ctx context.Context, automationID string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, o.server.URL()+"/v1/automations/"+automationID+"/runs",
-		bytes.NewReader(fmt.Appendf(nil, `{"wait_ms":%d}`, waitMs)))
-	if err != nil {
-		return err
+	var run automation.Run
+	status, err := o.call(ctx, http.MethodPost, "/v1/automations/"+automationID+"/runs", fmt.Sprintf(`{"wait_ms":%d}`, waitMs), &run)
+	if err != nil || run.Status != automation.RunCompleted {
+		return fmt.Errorf("the run is not completed: %d %s: %w", status, run.Status, err)
 	}
-	request.Header.Set("Content-Type", "application/json")
+	return nil
+}
+
+// call calls the API over connections that are kept, and decodes its answer.
+func (o *ours) call(ctx context.Context, method, path, body string, answer any) (status int, err error) {
+	request, err := http.NewRequestWithContext(ctx, method, o.server.URL()+path, strings.NewReader(body))
+	if err != nil {
+		return 0, err
+	}
+	if body != "" {
+		request.Header.Set("Content-Type", "application/json")
+	}
 	request.Header.Set("Authorization", "Bearer "+o.token)
 	response, err := o.http.Do(request)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
+	content, err := io.ReadAll(response.Body)
 	if err != nil {
-		return err
+		return response.StatusCode, err
 	}
-	var run automation.Run
-	if err := json.Unmarshal(body, &run); err != nil || run.Status != automation.RunCompleted {
-		return fmt.Errorf("the run is not completed: %s %s", response.Status, body)
+	if err := json.Unmarshal(content, answer); err != nil {
+		return response.StatusCode, fmt.Errorf("decoding %s: %w", content, err)
 	}
-	return nil
+	return response.StatusCode, nil
 }
