@@ -50,7 +50,9 @@ type Trigger struct {
 	Kind        TriggerKind `json:"kind" doc:"manual, schedule or webhook"`
 	ID          string      `json:"id,omitempty" doc:"the schedule or webhook"`
 	ScheduledAt *time.Time  `json:"scheduledAt,omitempty" doc:"the instant of the schedule"`
-	DeliveryID  string      `json:"deliveryId,omitempty" doc:"the delivery of the webhook"`
+	// Late is set when the instant was missed and is caught up.
+	Late       bool   `json:"late,omitempty" doc:"true: the instant was missed by more than a minute, and is caught up"`
+	DeliveryID string `json:"deliveryId,omitempty" doc:"the delivery of the webhook"`
 }
 
 // WaitReason says what an unfinished run waits for.

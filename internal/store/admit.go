@@ -187,13 +187,13 @@ func insertRun(ctx context.Context, tx querier, run *automation.Run, p place) er
 	first, err := affected(tx.ExecContext(ctx, `INSERT INTO runs (id, owner_id, automation_id, automation_name,
 			automation_version, machine_id, trigger_kind, trigger_id, scheduled_at, delivery_id, status, cancel_reason,
 			engine_id, generation, revision, executing, open_ends, error_code, error_message, error_step_id,
-			error_details, created_at, retry_of, occurrence, held)
-		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, '', '', $12, $13, 0, 0, '', '', '', '', $14, $15, $16, $17)
+			error_details, created_at, retry_of, occurrence, held, late)
+		VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, '', '', $12, $13, 0, 0, '', '', '', '', $14, $15, $16, $17, $18)
 		ON CONFLICT DO NOTHING`,
 		run.ID, run.OwnerID, run.AutomationID, run.AutomationName, run.AutomationVersion, run.MachineID,
 		string(run.Trigger.Kind), optional(run.Trigger.ID), atOptional(run.Trigger.ScheduledAt),
 		optional(run.Trigger.DeliveryID), string(run.Status), run.Generation, run.Revision, at(run.CreatedAt),
-		optional(run.RetryOf), optionalNumber(p.occurrence), p.held))
+		optional(run.RetryOf), optionalNumber(p.occurrence), p.held, run.Trigger.Late))
 	if err != nil {
 		return fmt.Errorf("storing a run: %w", err)
 	}

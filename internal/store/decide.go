@@ -231,7 +231,7 @@ func (s *Store) admitInstants(
 	for i, instant := range instants {
 		run := s.newRun(automation.Admission{
 			OwnerID: to.OwnerID, AutomationID: to.ID, Input: row.Input,
-			Trigger: automation.Trigger{Kind: automation.TriggerSchedule, ID: row.ID, ScheduledAt: &instant.At},
+			Trigger: automation.Trigger{Kind: automation.TriggerSchedule, ID: row.ID, ScheduledAt: &instant.At, Late: instant.Late},
 		}, to.Automation, now)
 		if err := insertRun(ctx, tx, run, place{occurrence: row.progress.occurrences + int64(i) + 1, held: held}); err != nil {
 			return err

@@ -98,7 +98,7 @@ const runColumns = `r.id, r.owner_id, r.automation_id, r.automation_name, r.auto
 	r.trigger_kind, r.trigger_id, r.scheduled_at, r.delivery_id, r.retry_of, r.status, r.cancel_requested_at,
 	r.cancel_reason, r.engine_id, r.generation, r.revision, r.error_code, r.error_message, r.error_step_id,
 	r.error_details, r.created_at, r.started_at, r.finished_at, r.restarted_at, r.restart_reason, r.stalled_at,
-	CASE WHEN r.held AND r.finished_at IS NULL THEN (SELECT e.id FROM runs e
+	r.late, CASE WHEN r.held AND r.finished_at IS NULL THEN (SELECT e.id FROM runs e
 		WHERE e.trigger_id = r.trigger_id AND e.trigger_kind = 'schedule' AND e.finished_at IS NULL
 			AND e.occurrence < r.occurrence ORDER BY e.occurrence DESC LIMIT 1) END`
 
@@ -123,7 +123,8 @@ func (s *runScan) columns() []any {
 		&r.ID, &r.OwnerID, &r.AutomationID, &r.AutomationName, &r.AutomationVersion, &r.MachineID,
 		&r.Trigger.Kind, &s.triggerID, &s.scheduledAt, &s.deliveryID, &s.retryOf, &r.Status, &s.cancelRequestedAt,
 		&r.CancelReason, &r.EngineID, &r.Generation, &r.Revision, &s.errorCode, &s.errorMessage, &s.errorStepID,
-		&s.errorDetails, &s.created, &s.started, &s.finished, &s.restarted, &s.restartReason, &s.stalled, &s.waitsFor,
+		&s.errorDetails, &s.created, &s.started, &s.finished, &s.restarted, &s.restartReason, &s.stalled,
+		&r.Trigger.Late, &s.waitsFor,
 	}
 }
 

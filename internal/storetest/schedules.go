@@ -399,8 +399,14 @@ func testCatchUp(t *testing.T, f *fixture) {
 			f.clock.Advance(tc.outage)
 			defer func() { f.clock.Advance(start.Sub(f.clock.Now())) }()
 			f.decide(t, a.Schedules[0].ID)
-			wantEqual(t, "the instants", instants(f.runsOf(t, a)), tc.runs)
+			runs := f.runsOf(t, a)
+			wantEqual(t, "the instants", instants(runs), tc.runs)
 			wantEqual(t, "the drops", f.drops(t, a), tc.drops)
+			for _, run := range runs {
+				if late := f.clock.Now().Sub(*run.Trigger.ScheduledAt) > schedule.OnTime; run.Trigger.Late != late {
+					t.Errorf("the run for %v is marked late: %v, want %v", run.Trigger.ScheduledAt, run.Trigger.Late, late)
+				}
+			}
 		})
 	}
 }
