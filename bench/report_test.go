@@ -31,6 +31,7 @@ type contender struct {
 	Min     float64 `json:"min"`
 	Median  float64 `json:"median"`
 	P90     float64 `json:"p90"`
+	P99     float64 `json:"p99"`
 	Max     float64 `json:"max"`
 }
 
@@ -145,7 +146,7 @@ func record(b *testing.B, m *measurement, names []string, samples []sample, boun
 func summarize(name string, samples sample) contender {
 	sorted := slices.Sorted(slices.Values(samples))
 	at := func(percent int) float64 { return sorted[(len(sorted)-1)*percent/100] }
-	return contender{Name: name, Samples: samples, Min: at(0), Median: at(50), P90: at(90), Max: at(100)}
+	return contender{Name: name, Samples: samples, Min: at(0), Median: at(50), P90: at(90), P99: at(99), Max: at(100)}
 }
 
 // ratio is the median of the ratios of two contenders' rounds.
@@ -164,7 +165,7 @@ func publish(w io.Writer) error {
 	fmt.Fprintf(w, "\n%s, %d processors, %d MiB, %s, %s, build %s\n", h.Processor, h.Processors, h.MemoryMiB, h.System, h.Go, h.Build)
 	fmt.Fprintf(w, "began %s; load %s before, %s after\n\n", h.Began.Format(time.DateTime), h.LoadBefore, h.LoadAfter)
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "measured\tof\tn\tmin\tmedian\tp90\tmax\tours / it\ttarget")
+	fmt.Fprintln(table, "measured\tof\tn\tmin\tmedian\tp90\tp99\tmax\tours / it\ttarget")
 	for _, m := range all.Measurements {
 		for i, c := range m.Contenders {
 			quotient, bound := "", ""
@@ -174,8 +175,8 @@ func publish(w io.Writer) error {
 			case i == len(m.Contenders)-1:
 				bound = m.target.String()
 			}
-			fmt.Fprintf(table, "%s, %s\t%s\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%s\t%s\n",
-				m.What, m.Unit, c.Name, len(c.Samples), c.Min, c.Median, c.P90, c.Max, quotient, bound)
+			fmt.Fprintf(table, "%s, %s\t%s\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%s\t%s\n",
+				m.What, m.Unit, c.Name, len(c.Samples), c.Min, c.Median, c.P90, c.P99, c.Max, quotient, bound)
 		}
 	}
 	if err := table.Flush(); err != nil {
