@@ -71,11 +71,16 @@ var otherTimes = map[string]struct{ Missed, Added []string }{
 	"two matches inside a gap: once":   {Missed: []string{"2027-03-14T07:00:00Z"}},
 	"gap in Europe":                    {Missed: []string{"2027-03-28T01:00:00Z"}},
 	"midnight does not exist that day": {Missed: []string{"2027-09-05T04:00:00Z"}},
-	// Temporal takes a gap for an hour, and fires half an hour late where it is half of one.
-	"half-hour shift": {Missed: []string{"2027-04-03T14:30:00Z"}, Added: []string{"2027-04-03T15:00:00Z"}},
 	// Times that happen twice: west of UTC Temporal fires at both, the core at the first.
 	"overlap: the first only":          {Added: []string{"2027-11-07T06:30:00Z"}},
 	"base between the two occurrences": {Added: []string{"2027-11-07T06:30:00Z"}},
+	// East of UTC it knows only the second of two, and loses the first of the times up to the change.
+	"half-hour shift":                  {Missed: []string{"2027-04-03T14:30:00Z"}, Added: []string{"2027-04-03T15:00:00Z"}},
+	"twice in Berlin: a fixed time":    {Missed: []string{"2027-10-31T00:30:00Z"}, Added: []string{"2027-10-31T01:30:00Z"}},
+	"twice in Berlin: every hour":      {Missed: []string{"2027-10-31T01:00:00Z"}},
+	"twice in Berlin: every half hour": {Missed: []string{"2027-10-31T00:30:00Z", "2027-10-31T01:00:00Z"}},
+	// A gap that is not an hour: the time is shifted by it, not moved to its end.
+	"a gap of half an hour": {Missed: []string{"2027-10-02T15:30:00Z"}, Added: []string{"2027-10-02T15:45:00Z"}},
 }
 
 // TestTemporalFiresWhenTheCoreSays asks Temporal when it will fire each of the cases.
@@ -94,6 +99,25 @@ func TestTemporalFiresWhenTheCoreSays(t *testing.T) {
 	}
 	if err := json.Unmarshal(data, &cases); err != nil {
 		t.Fatal(err)
+	}
+	// What the cases do not have: an hour that comes twice east of UTC, and a gap of half an hour.
+	for _, more := range []struct{ why, cron, zone, from string }{
+		{"twice in Berlin: a fixed time", "30 2 * * *", "Europe/Berlin", "2027-10-30T22:15:00Z"},
+		{"twice in Berlin: every hour", "0 * * * *", "Europe/Berlin", "2027-10-30T22:15:00Z"},
+		{"twice in Berlin: every half hour", "*/30 * * * *", "Europe/Berlin", "2027-10-30T22:15:00Z"},
+		{"a gap of half an hour", "15 2 * * *", "Australia/Lord_Howe", "2027-10-02T00:00:00Z"},
+	} {
+		from, err := time.Parse(time.RFC3339, more.from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		timing, err := schedule.Restore(schedule.Spec{Cron: more.cron, Timezone: more.zone}, from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := cases.Valid[0]
+		c.Why, c.Cron, c.Timezone, c.From, c.Next = more.why, more.cron, more.zone, from, timing.Between(from, from.Add(48*time.Hour), 12)
+		cases.Valid = append(cases.Valid, c)
 	}
 	server := start(t, embedded.Options{Dir: t.TempDir(), SearchAttributes: engine.SearchAttributes()})
 	e, err := engine.New(engine.Options{Client: clientOptions(server), InstallationID: "i", Logger: slog.New(slog.DiscardHandler)})
