@@ -288,3 +288,51 @@ func TestHintsLeadSomewhere(t *testing.T) {
 		t.Error("a deleted automation leads nowhere")
 	}
 }
+
+// TestApplyKeepsSecrets: webhooks go by name and scheme, their secrets neither out nor, for one that exists, in.
+func TestApplyKeepsSecrets(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	const secret, other = "a secret of more than 24 bytes, one", "a secret of more than 24 bytes, two"
+	definition := func(webhooks string) string {
+		return `{"automations":[{"name":"hooked","workflow":{"compiled":{"version":2,"steps":[{"id":"a","kind":"command","command":"true"}]}},"webhooks":[` + webhooks + `]}]}`
+	}
+	forge := `{"name":"forge","scheme":"github","secret":"` + secret + `"}`
+	if a := w.do("POST", "/v1/apply", definition(`{"name":"forge","scheme":"github"}`)); a.status != 400 || !strings.Contains(string(a.body), `"path":"automations[0].webhooks[0].secret"`) {
+		t.Errorf("a new one without a secret: %d %s", a.status, a.body)
+	}
+	for _, twice := range []string{forge + "," + forge, `{"name":"forge","scheme":"github","secret":"short"}`} {
+		if a := w.do("POST", "/v1/apply", definition(twice)); a.status != 400 || strings.Contains(string(a.body), secret) {
+			t.Errorf("%d %s", a.status, a.body)
+		}
+	}
+	first := w.apply(definition(forge))
+	path := "/v1/automations/" + first.Automations[0].AutomationID
+	id := func() any { return w.do("GET", path, "").json(t)["webhooks"].([]any)[0].(map[string]any)["id"] }
+	kept := id()
+
+	exported := w.do("GET", "/v1/export", "")
+	if strings.Contains(string(exported.body), secret) || !strings.Contains(string(exported.body), `"forge"`) {
+		t.Errorf("%s", exported.body)
+	}
+	if got := w.apply(string(exported.body)).actions(); got != "hooked unchanged" {
+		t.Error(got)
+	}
+	a := w.do("POST", "/v1/apply", definition(strings.Replace(forge, secret, other, 1)))
+	if !strings.Contains(string(a.body), "unchanged") || !strings.Contains(string(a.body), "changes nothing") || strings.Contains(string(a.body), other) {
+		t.Errorf("another secret of one that exists: %d %s", a.status, a.body)
+	}
+	changed := `{"name":"new","scheme":"github","secret":"` + other + `"},{"name":"forge","scheme":"github","enabled":false,"headers":["X-Kind"]}`
+	if got := w.apply(definition(changed)).actions(); got != "hooked updated webhooks[0].enabled,webhooks[0].headers,webhooks[1]" {
+		t.Error(got)
+	}
+	if id() != kept {
+		t.Error("a webhook that was changed became another one")
+	}
+	if got := w.apply(definition(changed)).actions(); got != "hooked unchanged" {
+		t.Error(got)
+	}
+	if got := w.apply(definition(``)).actions(); got != "hooked updated webhooks" {
+		t.Error(got)
+	}
+}

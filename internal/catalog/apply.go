@@ -17,8 +17,8 @@ const MaxApply = automation.MaxPageSize
 
 // ApplyInput is the automations that are wanted.
 type ApplyInput struct {
-	Automations []automation.DefinitionInput `json:"automations" strict:"required" doc:"1 to 200 definitions in the format of create, each with another name"`
-	DryRun      bool                         `json:"dry_run,omitempty" doc:"only say what would change; default false"`
+	Automations []ApplyDefinition `json:"automations" strict:"required" doc:"1 to 200 definitions in the format of create, each with another name"`
+	DryRun      bool              `json:"dry_run,omitempty" doc:"only say what would change; default false"`
 
 	definitions []automation.Definition
 	warnings    []automation.Violation
@@ -59,6 +59,7 @@ func decodeApply(input []byte) (ApplyInput, error) {
 	}
 	first := map[string]int{}
 	for i, definition := range in.Automations {
+		v.checkWebhooks(fmt.Sprintf("automations[%d].webhooks", i), definition.Webhooks)
 		name := string(definition.Name)
 		if name == "" {
 			continue // refused already
@@ -73,7 +74,7 @@ func decodeApply(input []byte) (ApplyInput, error) {
 		return in, automation.Invalid(v...)
 	}
 	for _, definition := range in.Automations {
-		in.definitions = append(in.definitions, definition.Definition())
+		in.definitions = append(in.definitions, definition.definition())
 	}
 	in.warnings = warnings
 	return in, nil
@@ -86,6 +87,8 @@ type wanted struct {
 	changes    []string
 	// sent are its schedules in the order of the input, those that are stored already with their ids.
 	sent []automation.ScheduleDefinition
+	// warnings are about its webhooks.
+	warnings []automation.Violation
 }
 
 func (w wanted) result() AppliedAutomation {
@@ -126,13 +129,13 @@ func apply(ctx context.Context, s *Service, p Principal, in ApplyInput) (ApplyRe
 	return result, nil
 }
 
-// checkTimings refuses new schedules that never fire, and returns warnings about new ones.
+// checkTimings refuses new schedules that never fire, and returns the warnings about schedules and webhooks.
 func checkTimings(all []wanted, now time.Time) ([]automation.Violation, error) {
 	var refused violations
 	var warnings []automation.Violation
 	for i, w := range all {
 		bad, about := automation.CheckTimings(fmt.Sprintf("automations[%d].schedules", i), w.sent, now)
-		refused, warnings = append(refused, bad...), append(warnings, about...)
+		refused, warnings = append(refused, bad...), slices.Concat(warnings, about, w.warnings)
 	}
 	if len(refused) > 0 {
 		return nil, automation.Invalid(refused...)
@@ -151,7 +154,8 @@ func (s *Service) applyOne(ctx context.Context, p Principal, w wanted) (string, 
 	}
 	_, err := s.Ledger.UpdateAutomation(ctx, p.OwnerID, w.stored.ID, w.stored.Version, func(d *automation.Definition) error {
 		d.Name, d.Description, d.Enabled = w.definition.Name, w.definition.Description, w.definition.Enabled
-		d.MachineID, d.Workflow, d.Schedules = w.definition.MachineID, w.definition.Workflow, w.definition.Schedules
+		d.MachineID, d.Workflow = w.definition.MachineID, w.definition.Workflow
+		d.Schedules, d.Webhooks = w.definition.Schedules, w.definition.Webhooks
 		return nil
 	})
 	return w.stored.ID, err
@@ -176,8 +180,10 @@ func (s *Service) compareWithStored(ctx context.Context, p Principal, definition
 		return nil, err
 	}
 	all := make([]wanted, 0, len(definitions))
+	var refused violations
 	for i, definition := range definitions {
 		w := wanted{definition: definition, sent: definition.Schedules}
+		var storedWebhooks []automation.Webhook
 		if id := ids[definition.Name]; id != "" {
 			stored, err := s.Ledger.Automation(ctx, p.OwnerID, id)
 			if err != nil {
@@ -186,7 +192,11 @@ func (s *Service) compareWithStored(ctx context.Context, p Principal, definition
 			w.stored = &stored
 			w.sent = nameSchedules(stored.Schedules, definition.Schedules)
 			w.definition.Schedules = inStoredOrder(stored.Schedules, w.sent)
+			storedWebhooks = stored.Webhooks
 		}
+		var bad violations
+		w.definition.Webhooks, bad, w.warnings = nameWebhooks(fmt.Sprintf("automations[%d].webhooks", i), storedWebhooks, definition.Webhooks)
+		refused = append(refused, bad...)
 		if err := s.chooseMachine(ctx, p, &w, i); err != nil {
 			return nil, err
 		}
@@ -196,6 +206,9 @@ func (s *Service) compareWithStored(ctx context.Context, p Principal, definition
 			}
 		}
 		all = append(all, w)
+	}
+	if len(refused) > 0 {
+		return nil, automation.Invalid(refused...)
 	}
 	return all, s.checkMachines(ctx, p, all)
 }

@@ -265,7 +265,9 @@ automations are not touched; use delete for one that is no longer wanted. A repe
 With dry_run nothing is changed; the result says what would be.
 
 A definition is the whole of it: what it leaves out gets the default, as with create. Only machineId keeps
-what is there. changes names the places that differ, such as workflow.compiled.steps[1].args[0].
+what is there, and so do the secrets of webhooks: webhooks go by name and scheme, and only a new one needs its
+secret. Schedules go by what says when they fire: one that is there with the same cron, every or at keeps its
+occurrences. changes names the places that differ, such as workflow.compiled.steps[1].args[0].
 A name goes for exactly one automation: a name that is given twice, or that several automations have, is
 refused, with their ids. To rename, use update first.
 
@@ -290,7 +292,7 @@ var exportCommand = define(Command{
 	Scope:   automation.ScopeRead,
 	Effect:  EffectRead,
 	Contract: `Returns a page of automations, newest first, each as a definition in the format of create: what its author
-decided, without ids, versions and runs. apply accepts the result as it stands and changes nothing by it.
+decided, without ids, versions, runs and the secrets of webhooks. apply accepts the result as it stands and changes nothing by it.
 When next_cursor is there, give it as cursor to get the next page.
 
 To move automations to another installation take machineId out, or put the id of a machine there into it.

@@ -20,12 +20,13 @@ type DefinitionDocument struct {
 	MachineID   string              `json:"machineId,omitempty"`
 	Workflow    automation.Workflow `json:"workflow"`
 	Schedules   []ScheduleDocument  `json:"schedules,omitempty"`
+	Webhooks    []WebhookDocument   `json:"webhooks,omitempty"`
 }
 
 func documentOf(d automation.Definition) DefinitionDocument {
 	return DefinitionDocument{
 		Name: d.Name, Description: d.Description, Enabled: d.Enabled, MachineID: d.MachineID, Workflow: d.Workflow,
-		Schedules: scheduleDocuments(d.Schedules),
+		Schedules: scheduleDocuments(d.Schedules), Webhooks: webhookDocuments(d.Webhooks),
 	}
 }
 
@@ -33,7 +34,7 @@ func documentOf(d automation.Definition) DefinitionDocument {
 func definitionOf(a automation.Automation) automation.Definition {
 	return automation.Definition{
 		Name: a.Name, Description: a.Description, Enabled: a.Enabled, MachineID: a.MachineID, Workflow: a.Workflow,
-		Schedules: scheduleDefinitions(a.Schedules),
+		Schedules: scheduleDefinitions(a.Schedules), Webhooks: webhookDefinitions(a.Webhooks),
 	}
 }
 
