@@ -14,6 +14,8 @@ import (
 )
 
 const (
+	// hooks is how many webhooks there are, so that none reaches its limit, and deliveries how many come in all.
+	hooks, deliveries = 20, 1000
 	// Rounds of the three kinds of measurement: what takes seconds, about one, or a fraction of one.
 	crowdRounds, rounds, shortRounds = 5, 9, 40
 	longSteps                        = 40
