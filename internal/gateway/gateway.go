@@ -14,11 +14,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/internal/inflight"
 )
 
 const (
@@ -30,6 +29,15 @@ const (
 	DefaultMaxPollsPerMachine = 16
 	// MaxMessageBytes limits a request, after decompression.
 	MaxMessageBytes = 4 << 20
+
+	// maxBody is the largest message in its frame.
+	maxBody = int64(MaxMessageBytes + len(emptyMessage))
+	// maxHealthBody is far above a request for the state of the server, which anybody may send.
+	maxHealthBody = 1 << 10
+	// bodyWithin is how long a caller may take to send a request.
+	bodyWithin = 30 * time.Second
+	// maxHeld is how many bytes of requests of one machine may be in memory.
+	maxHeld = 32 << 20
 
 	minTokenKey = 32
 	// forwardTimeout bounds a call that is not a poll when the machine set no shorter deadline.
@@ -71,6 +79,7 @@ type Gateway struct {
 	polls    *pollRegistry
 	auth     Authenticator
 	received func(machineID string, bytes int)
+	held     *inflight.Budget
 	log      *slog.Logger
 }
 
@@ -97,10 +106,10 @@ func New(o Options) (*Gateway, error) {
 	if o.MaxPollsPerMachine <= 0 {
 		o.MaxPollsPerMachine = DefaultMaxPollsPerMachine
 	}
-	g := &Gateway{polls: newPollRegistry(o.MaxPollsPerMachine), auth: o.Authenticator, received: o.Received, log: o.Logger}
+	g := &Gateway{polls: newPollRegistry(o.MaxPollsPerMachine), auth: o.Authenticator, received: o.Received, held: inflight.New(maxHeld), log: o.Logger}
 	g.server = grpc.NewServer(
 		grpc.MaxRecvMsgSize(MaxMessageBytes),
-		grpc.ChainUnaryInterceptor(g.recoverPanics, g.authenticate),
+		grpc.ChainUnaryInterceptor(g.recoverPanics, admit),
 	)
 	workflowservice.RegisterWorkflowServiceServer(g.server, &service{
 		upstream: o.Upstream, namespace: o.Namespace, installation: o.InstallationID,
@@ -116,9 +125,6 @@ func IsGRPC(r *http.Request) bool {
 	return r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc")
 }
 
-// ServeHTTP serves one gRPC call. It needs HTTP/2, with TLS or in clear text.
-func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.server.ServeHTTP(w, r) }
-
 // Drain ends all open polls with an empty answer and lets no new one in; other calls are served on, so that
 // machines can report what they finish. Call it before http.Server.Shutdown, which waits for open calls.
 func (g *Gateway) Drain() { g.polls.drain() }
@@ -127,34 +133,6 @@ func (g *Gateway) Drain() { g.polls.drain() }
 // authenticator first, so that the polls that follow are refused.
 func (g *Gateway) Disconnect(machineID string) {
 	g.polls.end(func(p *poll) bool { return p.machine == machineID })
-}
-
-// machineKey is the context key of the authenticated machine's id.
-type machineKey struct{}
-
-// machineID returns the machine that made the call.
-func machineID(ctx context.Context) string {
-	id, _ := ctx.Value(machineKey{}).(string)
-	return id
-}
-
-// authenticate lets only enrolled machines in. Health checks need no identity: load balancers make them.
-func (g *Gateway) authenticate(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	if _, ok := info.Server.(*health); ok {
-		return handle(ctx, req)
-	}
-	md, _ := metadata.FromIncomingContext(ctx)
-	machine, err := g.auth.AuthenticateMachine(ctx, automation.Credential{
-		Method: http.MethodPost, Path: info.FullMethod,
-		Authorization: md.Get("authorization"), Proof: md.Get("dpop"),
-	})
-	if err != nil {
-		return nil, g.refusal(ctx, err)
-	}
-	if message, ok := req.(proto.Message); ok {
-		g.received(machine.ID, proto.Size(message))
-	}
-	return handle(context.WithValue(ctx, machineKey{}, machine.ID), req)
 }
 
 // refusal translates the error of an authenticator. Trouble of ours is Unavailable, which the SDK retries.
