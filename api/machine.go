@@ -12,8 +12,8 @@ import (
 
 // A fleet behind one address may enrol at this pace; whoever guesses gets nowhere with codes of 80 bits.
 const (
-	enrolmentsPerSecond = 1
-	enrolmentBurst      = 60
+	enrolmentsPerSecond = 20
+	enrolmentBurst      = 200
 )
 
 func (a *API) enroll(c *gin.Context) {

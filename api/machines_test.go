@@ -172,7 +172,7 @@ func TestEnrolmentsFromOneAddressAreLimited(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	body := `{"code":"ABCD-EFGH-2345-WXYZ","publicKey":{},"proof":"x","name":"m","platform":"linux/amd64","version":"v1"}`
-	const burst = 60
+	const burst = 200
 	for i := range burst {
 		if a := w.do("POST", "/v1/machine/enroll", body); a.status != http.StatusUnauthorized {
 			t.Fatalf("try %d: %d %s", i, a.status, a.body)

@@ -3,6 +3,7 @@
 package bench_test
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -35,7 +36,8 @@ const (
 // bareInput is the input of the bare workflow.
 type bareInput struct {
 	Steps   int
-	Commits bool // whether each step makes a commit
+	Commits bool   // whether each step makes a commit
+	Queue   string // of its steps; "" for that of the worker that speaks to the server directly
 }
 
 // bare is Temporal without Errand: the same embedded server with the same settings, a workflow that executes its steps
@@ -79,7 +81,7 @@ func startBare(b *testing.B) *bare {
 	machine := worker.New(t.client, machineQueue, worker.Options{
 		DisableWorkflowWorker: true, MaxConcurrentActivityExecutionSize: slots, MaxConcurrentActivityTaskPollers: activityPollers,
 	})
-	machine.RegisterActivityWithOptions(t.step, activity.RegisterOptions{Name: "Step"})
+	registerStep(machine, t)
 	for _, w := range []worker.Worker{control, machine} {
 		if err := w.Start(); err != nil {
 			b.Fatal(err)
@@ -100,9 +102,13 @@ func openLedger(ctx context.Context, path string) (*sql.DB, error) {
 	return db, err
 }
 
+func registerStep(w worker.Worker, t *bare) {
+	w.RegisterActivityWithOptions(t.step, activity.RegisterOptions{Name: "Step"})
+}
+
 func bareWorkflow(ctx workflow.Context, in bareInput) error {
 	ctx = workflow.WithActivityOptions(ctx, workflow.ActivityOptions{
-		TaskQueue: machineQueue, StartToCloseTimeout: time.Hour, HeartbeatTimeout: time.Minute,
+		TaskQueue: cmp.Or(in.Queue, machineQueue), StartToCloseTimeout: time.Hour, HeartbeatTimeout: time.Minute,
 	})
 	for range in.Steps {
 		if err := workflow.ExecuteActivity(ctx, "Step", in.Commits).Get(ctx, nil); err != nil {

@@ -1,8 +1,9 @@
 // Package identity says who a machine is and proves it.
 //
 // A machine makes a device key that never leaves it ([LoadOrCreateKey]). It is enrolled with a one-time code
-// and a signature that proves that it holds the key ([Enroller]). From then on every call carries a proof of
-// its own: a signed statement of machine, method, address and time in the form of RFC 9449 (DPoP), made by a
+// and a signature that proves that it holds the key ([Enroller]). For a proof by the key it gets an access token
+// of ten minutes that is bound to it ([TokenSource], [Tokens]), and every call carries the token and a proof of
+// its own: a signed statement of method, address, time and token in the form of RFC 9449 (DPoP), made by a
 // [Signer] for each attempt, below any retry, and checked by a [Verifier] that accepts it once. So nothing
 // that can be read from one call opens another, and a machine holds no secret of the control plane.
 //
