@@ -33,6 +33,8 @@ type DeviceKey struct {
 	private    jose.JSONWebKey
 	public     json.RawMessage
 	thumbprint string
+	// signers are made once, since making one costs as much as a signature.
+	signers map[jose.ContentType]jose.Signer
 }
 
 // LoadOrCreateKey returns the device key in dir, and makes an Ed25519 key when there is none. The file is a
@@ -96,7 +98,29 @@ func parseDeviceKey(data []byte) (*DeviceKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &DeviceKey{private: jose.JSONWebKey{Key: private.Key}, public: encoded, thumbprint: print}, nil
+	key := &DeviceKey{
+		private: jose.JSONWebKey{Key: private.Key}, public: encoded, thumbprint: print, signers: map[jose.ContentType]jose.Signer{},
+	}
+	for _, typ := range []jose.ContentType{typeProof, typeEnrolment} {
+		if key.signers[typ], err = key.newSigner(typ); err != nil {
+			return nil, err
+		}
+	}
+	return key, nil
+}
+
+// newSigner returns what makes statements of a type that name the public key.
+func (k *DeviceKey) newSigner(typ jose.ContentType) (jose.Signer, error) {
+	algorithm := jose.EdDSA
+	if _, ok := k.private.Key.(*ecdsa.PrivateKey); ok {
+		algorithm = jose.ES256
+	}
+	options := (&jose.SignerOptions{EmbedJWK: true}).WithType(typ)
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: k.private.Key}, options)
+	if err != nil {
+		return nil, fmt.Errorf("preparing a signature: %w", err)
+	}
+	return signer, nil
 }
 
 // Public returns the public key as a JSON Web Key with its required members only.
@@ -113,16 +137,7 @@ func (k *DeviceKey) GoString() string { return k.String() }
 
 // sign returns the payload as a compact JWS of the given type that names its public key.
 func (k *DeviceKey) sign(typ jose.ContentType, payload []byte) (string, error) {
-	algorithm := jose.EdDSA
-	if _, ok := k.private.Key.(*ecdsa.PrivateKey); ok {
-		algorithm = jose.ES256
-	}
-	options := (&jose.SignerOptions{EmbedJWK: true}).WithType(typ)
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: k.private.Key}, options)
-	if err != nil {
-		return "", fmt.Errorf("preparing a signature: %w", err)
-	}
-	signed, err := signer.Sign(payload)
+	signed, err := k.signers[typ].Sign(payload)
 	if err != nil {
 		return "", fmt.Errorf("signing: %w", err)
 	}

@@ -2,6 +2,7 @@ package machineapp
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -182,9 +183,10 @@ func dialer(serverURL string, transport *identity.Transport, logger *slog.Logger
 	if err != nil {
 		return host.Gateway{}, err
 	}
-	connection := client.ConnectionOptions{
-		TLSDisabled: server.Scheme == "http",
-		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(prove)},
+	connection := client.ConnectionOptions{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(prove)}}
+	if server.Scheme == "https" {
+		// Without it the SDK speaks in clear text. Whom this machine trusts is the system's, as for HTTP.
+		connection.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	hostPort := server.Host
 	if server.Port() == "" {
