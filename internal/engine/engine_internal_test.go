@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	enumspb "go.temporal.io/api/enums/v1"
@@ -28,6 +29,16 @@ func TestTranslate(t *testing.T) {
 		if got := automation.CodeOf(translate("testing", test.err)); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
+	}
+}
+
+// TestAdviceOnClientCertificates is by text: whether the server's reason arrives before the connection is gone is a
+// matter of luck with TLS 1.3.
+func TestAdviceOnClientCertificates(t *testing.T) {
+	t.Parallel()
+	const said = `connection error: desc = "error reading server preface: remote error: tls: certificate required"`
+	if got := advice(errors.New(said)); !strings.Contains(got, "TEMPORAL_TLS_CLIENT_CERT_PATH") {
+		t.Errorf("advice: %q", got)
 	}
 }
 
