@@ -83,10 +83,12 @@ func (g *Guard) login(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, to, http.StatusSeeOther) //nolint:gosec // within has checked it
 }
 
-// within returns an address of the interface as it is, and Path for any other.
+// within returns an address of the interface as it is, and Path for any other. What begins with two slashes names
+// another host, whatever follows.
 func within(to string) string {
 	place, _, _ := strings.Cut(to, "?")
-	if place != Path && !strings.HasPrefix(path.Clean(place), Path+"/") || place == loginPath || strings.ContainsAny(to, "\\\r\n") {
+	below := strings.HasPrefix(place, Path+"/") && strings.HasPrefix(path.Clean(place), Path+"/")
+	if place != Path && !below || place == loginPath || strings.ContainsAny(to, "\\\r\n") {
 		return Path
 	}
 	return to

@@ -275,6 +275,8 @@ func TestLoginLeadsNowhereElse(t *testing.T) {
 		"/temporalx":                        "/temporal",
 		"/temporal/../v1/runs":              "/temporal",
 		"//example.com/temporal/":           "/temporal",
+		"//example.com/../temporal/x":       "/temporal",
+		"//temporal/x":                      "/temporal",
 		"https://example.com/temporal/":     "/temporal",
 		"/temporal/\\example.com":           "/temporal",
 		"/temporal/\nX: y":                  "/temporal",
