@@ -16,6 +16,7 @@ import (
 
 	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/catalog"
+	"github.com/errandhq/errand/internal/inflight"
 )
 
 // maxBodyBytes bounds a request body: more than the largest plan, input and result together, so that an
@@ -87,7 +88,10 @@ type API struct {
 	callers *limiter
 	// enrolments bounds how often codes are presented from one network.
 	enrolments limiter
-	openapi    []byte
+	// held are the bytes of requests and answers of a caller that are in memory, heldByStrangers those of requests
+	// from a network that are not authenticated. mcpCalls are the calls of a caller that are served over MCP.
+	held, heldByStrangers, mcpCalls *inflight.Budget
+	openapi                         []byte
 }
 
 // New returns the API of the options.
@@ -95,7 +99,8 @@ func New(o Options) (*API, error) {
 	a := &API{
 		Options: o, ends: newEndBroker(o.Ledger, o.Logger), gate: newGate(o.Now),
 		enrolments: limiter{perSecond: enrolmentsPerSecond, burst: enrolmentBurst},
-		callers:    &limiter{perSecond: rate.Limit(o.RateLimit), burst: burstSeconds * o.RateLimit},
+		held:       inflight.New(maxHeld), heldByStrangers: inflight.New(maxHeldByStrangers), mcpCalls: inflight.New(maxMCPCalls),
+		callers: &limiter{perSecond: rate.Limit(o.RateLimit), burst: burstSeconds * o.RateLimit},
 	}
 	document, err := openAPI(o.Version)
 	if err != nil {
@@ -112,7 +117,9 @@ func New(o Options) (*API, error) {
 }
 
 // ServeHTTP serves one request.
-func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) { a.handler.ServeHTTP(w, r) }
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.handler.ServeHTTP(newTimedWriter(w, r), r)
+}
 
 // Run looks for ends to push to connected machines until ctx ends; then every event stream is closed.
 func (a *API) Run(ctx context.Context) { a.ends.run(ctx) }
@@ -127,7 +134,7 @@ func (a *API) MachineAccessChanged(machineID string, revoked bool) { a.ends.clos
 func (a *API) routes(router *gin.Engine) http.Handler {
 	router.HandleMethodNotAllowed = true
 	router.RedirectTrailingSlash = false
-	router.Use(a.identifyRequest, a.recoverPanic, secureHeaders, a.checkHost)
+	router.Use(a.identifyRequest, a.recoverPanic, limitBody, secureHeaders, a.checkHost)
 	router.NoRoute(func(c *gin.Context) {
 		a.refuse(c, automation.Errorf(automation.CodeNotFound, "there is no route %s", c.Request.URL.Path))
 	})
@@ -143,26 +150,26 @@ func (a *API) routes(router *gin.Engine) http.Handler {
 	a.docsRoutes(router)
 
 	if a.TemporalUI != nil {
-		router.Any("/temporal", gin.WrapH(a.TemporalUI))
-		router.Any("/temporal/*below", gin.WrapH(a.TemporalUI))
+		router.Any("/temporal", a.temporal)
+		router.Any("/temporal/*below", a.temporal)
 	}
 
 	if a.MCP != nil {
 		// The longer path is the one that runtime files name.
-		router.Any("/mcp", limitBody, a.checkOrigin, a.requireUser, a.mcp)
-		router.Any("/mcp/automations", limitBody, a.checkOrigin, a.requireUser, a.mcp)
+		router.Any("/mcp", a.checkOrigin, a.requireUser, a.boundHeld, a.mcp)
+		router.Any("/mcp/automations", a.checkOrigin, a.requireUser, a.boundHeld, a.mcp)
 	}
 
 	router.POST(catalog.HooksPath+":id", a.deliver)
 
-	user := router.Group("/v1", limitBody, a.requireUser)
+	user := router.Group("/v1", a.requireUser, a.boundHeld)
 	for _, command := range catalog.Commands() {
 		user.Handle(command.Route.Method, ginPath(command.Route.Path), a.command(command))
 	}
 
-	router.POST("/v1/machine/enroll", limitBody, a.enroll)
-	router.POST("/v1/machine/token", limitBody, a.issueToken)
-	machine := router.Group("/v1/machine", limitBody, a.requireMachine)
+	router.POST("/v1/machine/enroll", a.enroll)
+	router.POST("/v1/machine/token", a.issueToken)
+	machine := router.Group("/v1/machine", a.requireMachine, a.boundHeld)
 	machine.POST("/hello", a.hello)
 	machine.POST("/alive", a.alive)
 	machine.POST("/steps/begin", a.begin)

@@ -880,10 +880,62 @@ func TestAReadDeadlineEndsWithTheBody(t *testing.T) {
 	}
 }
 
-// deadlineRecorder remembers the read deadlines of a connection.
+// TestABodyThatNobodyReadsHasADeadline: the server itself reads it to its end before the next request.
+func TestABodyThatNobodyReadsHasADeadline(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	for _, path := range []string{"/healthz", "/docs", "/nowhere", "/v1/machine/token"} {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			request := httptest.NewRequest(method, path, strings.NewReader("x"))
+			request.Host = "127.0.0.1"
+			deadlines := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+			w.api.ServeHTTP(deadlines, request)
+			if len(deadlines.set) != 1 || deadlines.set[0].IsZero() {
+				t.Errorf("%s %s: read deadlines %v, want one that stays", method, path, deadlines.set)
+			}
+		}
+	}
+	request := httptest.NewRequest(http.MethodGet, "/healthz", http.NoBody)
+	request.Host = "127.0.0.1"
+	deadlines := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+	if w.api.ServeHTTP(deadlines, request); len(deadlines.set) > 0 {
+		t.Errorf("without a body: read deadlines %v, of which nothing would lift one", deadlines.set)
+	}
+}
+
+// TestAnAnswerIsWrittenInPieces: each has a deadline of its own, so that a client that does not read is given up and
+// one that reads slowly is not.
+func TestAnAnswerIsWrittenInPieces(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	request := httptest.NewRequest(http.MethodGet, "/docs/swagger-ui-bundle.js", http.NoBody)
+	request.Host = "127.0.0.1"
+	out := &deadlineRecorder{ResponseRecorder: httptest.NewRecorder()}
+	w.api.ServeHTTP(out, request)
+	pieces := (out.Body.Len() + 64<<10 - 1) / (64 << 10)
+	if pieces < 10 || len(out.written) != 1+1+pieces {
+		t.Fatalf("%d bytes with %d write deadlines, want the end of an earlier one, one for the header and %d", out.Body.Len(), len(out.written), pieces)
+	}
+	for i, deadline := range out.written {
+		if deadline.IsZero() != (i == 0) {
+			t.Errorf("write deadline %d is %v", i, deadline)
+		}
+	}
+	whole := w.do("GET", "/docs/swagger-ui-bundle.js", "")
+	if !bytes.Equal(whole.body, out.Body.Bytes()) {
+		t.Errorf("%d bytes arrived instead of %d", len(whole.body), out.Body.Len())
+	}
+}
+
+// deadlineRecorder remembers the read and write deadlines of a connection.
 type deadlineRecorder struct {
 	*httptest.ResponseRecorder
-	set []time.Time
+	set, written []time.Time
+}
+
+func (d *deadlineRecorder) SetWriteDeadline(t time.Time) error {
+	d.written = append(d.written, t)
+	return nil
 }
 
 func (d *deadlineRecorder) SetReadDeadline(t time.Time) error {

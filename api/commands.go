@@ -19,6 +19,7 @@ import (
 
 	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/catalog"
+	"github.com/errandhq/errand/internal/inflight"
 	"github.com/errandhq/errand/internal/strictjson"
 )
 
@@ -95,6 +96,9 @@ func commandInput(c *gin.Context, command catalog.Command) ([]byte, error) {
 func readBody(c *gin.Context) ([]byte, error) {
 	body, err := io.ReadAll(c.Request.Body)
 	bodyIsRead(c)
+	if errors.Is(err, inflight.ErrFull) {
+		return nil, tooMuchHeld()
+	}
 	var tooLarge *http.MaxBytesError
 	if err != nil && !errors.As(err, &tooLarge) {
 		return nil, automation.Invalid(automation.Violation{Message: "the body could not be read to its end: " + err.Error()})

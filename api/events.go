@@ -19,8 +19,6 @@ const (
 	lookEvery = time.Second
 	// pingEvery is how often a stream shows that it lives, and asks the machine to do the same.
 	pingEvery = 10 * time.Second
-	// writeTimeout is how long a client may take to read an event before its stream is given up.
-	writeTimeout = 15 * time.Second
 )
 
 // events streams to a machine the ends of its steps. Every open end is sent once on each stream, so a
@@ -101,13 +99,10 @@ func send(c *gin.Context, event automation.Event) error {
 	if err != nil {
 		return fmt.Errorf("encoding an event: %w", err)
 	}
-	control := http.NewResponseController(c.Writer)
-	// A transport without deadlines still works; its peer is then noticed by the connection's own pings.
-	_ = control.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if _, err := fmt.Fprintf(c.Writer, "event: %s\ndata: %s\n\n", event.Kind, data); err != nil {
 		return fmt.Errorf("sending an event: %w", err)
 	}
-	if err := control.Flush(); err != nil {
+	if err := http.NewResponseController(c.Writer).Flush(); err != nil {
 		return fmt.Errorf("sending an event: %w", err)
 	}
 	return nil

@@ -42,6 +42,7 @@ func (a *API) deliver(c *gin.Context) {
 		return
 	}
 	boundBody(c, limit)
+	defer a.holdStranger(c, source)()
 	body, err := readBody(c)
 	if err != nil {
 		a.refuse(c, err)

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/hmac"
@@ -9,6 +10,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -346,6 +349,64 @@ func TestSecretsGoInAndNeverComeOut(t *testing.T) {
 			if at := bytes.Index(seen.Bytes(), []byte(form)); at >= 0 {
 				t.Errorf("%q is there: %q", secret, seen.Bytes()[max(0, at-100):at+len(form)])
 			}
+		}
+	}
+}
+
+// TestBodiesOfStrangersAreBoundedTogether begins deliveries from one network and never ends them. Another network is
+// served, and so is this one when they are gone.
+func TestBodiesOfStrangersAreBoundedTogether(t *testing.T) {
+	t.Parallel()
+	w := newHookedWorld(t)
+	_, webhooks := w.hookedAutomation()
+	const (
+		address = "192.0.2.7"
+		size    = 900 << 10
+		fit     = (16 << 20) / size
+	)
+	var open []io.Closer
+	begin := func() *bufio.Reader {
+		connection, err := net.Dial("tcp", strings.TrimPrefix(w.server.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		open = append(open, connection)
+		t.Cleanup(func() { _ = connection.Close() })
+		_, err = fmt.Fprintf(connection, "POST /hooks/%s HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Forwarded-For: %s\r\nContent-Type: application/json\r\n"+
+			"Content-Length: %d\r\n\r\n%s", webhooks[0], address, size+1, strings.Repeat("x", size))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bufio.NewReader(connection)
+	}
+	answers := make(chan *http.Response, fit+1)
+	for range fit + 1 { // which of them finds no room is decided by the network
+		reader := begin()
+		go func() {
+			if response, err := http.ReadResponse(reader, nil); err == nil {
+				answers <- response
+			}
+		}()
+	}
+	select {
+	case response := <-answers:
+		if body, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") == "" {
+			t.Errorf("a delivery without room: %d %s", response.StatusCode, body)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("all deliveries found room")
+	}
+	w.runOf(w.hub(webhooks[0], hubSecret, "d-elsewhere", `{"n":1}`))
+	for _, connection := range open {
+		_ = connection.Close()
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		a := w.hub(webhooks[0], hubSecret, "d-later", `{"n":"`+strings.Repeat("x", size)+`"}`, header("X-Forwarded-For", address))
+		if a.status == http.StatusAccepted {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("after the others have gone: %d %s", a.status, a.body)
 		}
 	}
 }

@@ -190,7 +190,7 @@ func (a *API) limitCaller(p catalog.Principal) error {
 	if a.RateLimit == 0 || p.Actor.Kind == automation.ActorRuntime {
 		return nil
 	}
-	wait := a.callers.take(string(p.Actor.Kind)+" "+p.Actor.ID, a.Now())
+	wait := a.callers.take(callerName(p.Actor), a.Now())
 	if wait == 0 {
 		return nil
 	}
@@ -204,3 +204,6 @@ func (a *API) limitCaller(p catalog.Principal) error {
 func credentialOf(r *http.Request) string {
 	return strings.Join(r.Header.Values("Authorization"), "\n")
 }
+
+// callerName is what the limits of a caller are counted under.
+func callerName(actor automation.Actor) string { return string(actor.Kind) + " " + actor.ID }

@@ -14,6 +14,8 @@ import (
 const (
 	enrolmentsPerSecond = 20
 	enrolmentBurst      = 200
+	// maxEnrolment is far above the largest request to be enrolled.
+	maxEnrolment = 256 << 10
 )
 
 func (a *API) enroll(c *gin.Context) {
@@ -24,6 +26,8 @@ func (a *API) enroll(c *gin.Context) {
 		})
 		return
 	}
+	boundBody(c, maxEnrolment)
+	defer a.holdStranger(c, network(address))()
 	request, err := decodeBody[automation.EnrollRequest](c)
 	if err != nil {
 		a.refuse(c, err)

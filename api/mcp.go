@@ -2,9 +2,11 @@ package api
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/gin-gonic/gin"
 
@@ -18,6 +20,15 @@ func (a *API) mcp(c *gin.Context) {
 		a.refuse(c, err)
 		return
 	}
+	caller := c.GetString(keyCaller)
+	if !a.mcpCalls.Take(caller, 1) {
+		a.refuse(c, &automation.Error{
+			Code: automation.CodeRateLimited, RetryAfter: time.Second,
+			Message: fmt.Sprintf("%d calls of yours are being served over MCP at the same time, more are not allowed; try again when one has ended", maxMCPCalls),
+		})
+		return
+	}
+	defer a.mcpCalls.Give(caller, 1)
 	c.Request.Body = io.NopCloser(bytes.NewReader(body))
 	a.MCP.ServeHTTP(c.Writer, c.Request)
 }

@@ -19,6 +19,7 @@ import (
 const (
 	keyRequestID = "request_id"
 	keyMachine   = "machine"
+	keyCaller    = "caller"
 )
 
 // identifyRequest gives a request an id, and says in its context where it comes from; see [catalog.PrincipalOf].
@@ -81,11 +82,15 @@ func secureHeaders(c *gin.Context) {
 // byte each.
 const bodyWithin = 30 * time.Second
 
-// limitBody bounds the body of a request that is authenticated.
+// limitBody bounds the body of every request, also of one whose body nobody reads: the server itself reads what is left
+// of it before the next request.
 func limitBody(c *gin.Context) { boundBody(c, maxBodyBytes) }
 
 // boundBody bounds the size of a body, and the time in which it must have come; see [bodyIsRead].
 func boundBody(c *gin.Context, most int64) {
+	if c.Request.ContentLength == 0 {
+		return // there is none, and nothing would lift the deadline
+	}
 	// A transport without deadlines still serves; its bodies are bounded in size alone.
 	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Now().Add(bodyWithin))
 	c.Request.Body = http.MaxBytesReader(c.Writer, c.Request.Body, most)
@@ -94,6 +99,26 @@ func boundBody(c *gin.Context, most int64) {
 // bodyIsRead lifts the deadline of the body: what follows, such as waiting for a run, may take longer.
 func bodyIsRead(c *gin.Context) {
 	_ = http.NewResponseController(c.Writer).SetReadDeadline(time.Time{})
+}
+
+// temporal serves Temporal's web interface, which reads bodies by itself.
+func (a *API) temporal(c *gin.Context) {
+	c.Request.Body = &endedBody{c.Request.Body, func() { bodyIsRead(c) }}
+	a.TemporalUI.ServeHTTP(c.Writer, c.Request)
+}
+
+// endedBody tells when a body has ended.
+type endedBody struct {
+	io.ReadCloser
+	ended func()
+}
+
+func (b *endedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.ended()
+	}
+	return n, err //nolint:wrapcheck // io.EOF must stay what it is
 }
 
 // requireUser lets a request in whose caller is known and does not call too often, and says in the request's
@@ -108,6 +133,7 @@ func (a *API) requireUser(c *gin.Context) {
 		return
 	}
 	a.setPrincipal(c, principal)
+	c.Set(keyCaller, callerName(principal.Actor))
 }
 
 // authenticate returns who makes a request: whoever a bearer token stands for, or a machine by its proof. A
@@ -134,6 +160,7 @@ func (a *API) requireMachine(c *gin.Context) {
 		return
 	}
 	c.Set(keyMachine, machine)
+	c.Set(keyCaller, callerName(automation.Actor{Kind: automation.ActorMachine, ID: machine.ID}))
 	c.Request.Body = &meteredBody{ReadCloser: c.Request.Body, read: func(n int) { a.Machines.Received(machine.ID, n) }}
 }
 

@@ -33,6 +33,10 @@ func (a *API) answer(c *gin.Context, status int, body any) {
 		a.refuse(c, err)
 		return
 	}
+	if caller := c.GetString(keyCaller); caller != "" {
+		a.held.Add(caller, int64(len(document)))
+		defer a.held.Give(caller, int64(len(document)))
+	}
 	c.Data(status, "application/json", append(document, '\n'))
 }
 

@@ -35,7 +35,14 @@ func (b *Budget) Take(caller string, n int64) bool {
 	return true
 }
 
-// Give takes back what was taken.
+// Add adds what cannot be refused any more, however much it is: it stands in the way of what the caller takes next.
+func (b *Budget) Add(caller string, n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held[caller] += n
+}
+
+// Give takes back what was taken or added.
 func (b *Budget) Give(caller string, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -26,6 +26,11 @@ func TestEachCallerHoldsSoMuch(t *testing.T) {
 	if _, err := io.ReadAll(budget.Body("ann", body("x"))); !errors.Is(err, inflight.ErrFull) {
 		t.Errorf("a byte too many: %v", err)
 	}
+	budget.Add("ann", 7)
+	if budget.Take("ann", 1) || budget.Take("ann", 0) {
+		t.Error("more was taken although what was added is too much")
+	}
+	budget.Give("ann", 7)
 	if !budget.Take("ben", 10) {
 		t.Error("another caller has nothing of it")
 	}
