@@ -49,6 +49,8 @@ func (a *API) docs(name string) gin.HandlerFunc {
 // docsRoutes adds the page at /docs and its files below it.
 func (a *API) docsRoutes(router gin.IRoutes) {
 	router.GET("/docs", a.docs("index.html"))
+	// Who opens the address that errandd prints finds something.
+	router.GET("/", func(c *gin.Context) { c.Redirect(http.StatusFound, "/docs") })
 	for name := range docsTypes {
 		if name != "index.html" {
 			router.GET("/docs/"+name, a.docs(name))

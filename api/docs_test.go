@@ -56,6 +56,10 @@ func TestDocs(t *testing.T) {
 			}
 		}
 	}
+	page := w.do("GET", "/docs", "", anonymous)
+	if a := w.do("GET", "/", "", anonymous); a.status != 200 || a.header.Get("ETag") != page.header.Get("ETag") {
+		t.Errorf("the address alone leads to %d %v", a.status, a.header)
+	}
 	for _, path := range []string{"/docs/", "/docs/index.html", "/docs/README.md", "/docs/..%2fdocs.go"} {
 		if a := w.do("GET", path, ""); a.status != 404 {
 			t.Errorf("%s: %d", path, a.status)

@@ -86,7 +86,8 @@ func TestSchedulesAsTheyAreShown(t *testing.T) {
 		"overlap":"skip","catchUp":"latest","catchUpWindowMs":86400000,"jitterMs":0,"input":{"n":1},"enabled":true,"occurrences":0,
 		"status":"active","statusReason":null,"nextRunAt":"2026-12-02T08:00:00Z","lastRunAt":null,
 		"description":"every weekday at 09:00 in Europe/Berlin"}`, id))
-	if second := scheduleOf(t, created, 1); second["nextRunAt"] != nil || second["input"] != nil || second["maxOccurrences"] != nil {
+	if second := scheduleOf(t, created, 1); second["nextRunAt"] != nil || second["input"] != nil || second["maxOccurrences"] != nil ||
+		second["status"] != "paused" || second["statusReason"] != "the schedule is disabled" {
 		t.Errorf("the second schedule is %v", second)
 	}
 	wantJSON(t, "the warnings", created["warnings"], `[{"path":"schedules[2].at",
@@ -102,6 +103,16 @@ func TestSchedulesAsTheyAreShown(t *testing.T) {
 	listed := w.do("GET", "/v1/automations", "").json(t)["automations"].([]any)[0].(map[string]any)
 	if diff := cmp.Diff(created["schedules"], listed["schedules"]); diff != "" || listed["drops"] != nil {
 		t.Errorf("the listing differs: %s", diff)
+	}
+	off := w.change(automationID, `{"enabled":false}`)
+	for i := range 3 {
+		if s := scheduleOf(t, off, i); s["status"] != "paused" || s["statusReason"] != "the automation is disabled" || s["nextRunAt"] != nil {
+			t.Errorf("schedule %d of a disabled automation is %v", i, s)
+		}
+	}
+	on := w.change(automationID, `{"enabled":true}`)
+	if diff := cmp.Diff(created["schedules"], on["schedules"]); diff != "" {
+		t.Errorf("an automation that is enabled again: %s", diff)
 	}
 	repeat := `{"name":"k","idempotency_key":"k","schedules":[{"at":"2026-12-01T08:00:01Z"}]}`
 	if a := w.do("POST", "/v1/automations", repeat); a.status != 201 {
@@ -169,6 +180,8 @@ func TestChangingSchedules(t *testing.T) {
 		"named twice":        {`{"schedules":{"update":[{"id":"CRON"}],"remove":["CRON"]}}`, "schedules.remove[0]"},
 		"named never":        {`{"schedules":{"update":[{"id":"x","cron":"* * * * *"}]}}`, "schedules.update[0].id"},
 		"no id":              {`{"schedules":{"update":[{"cron":"* * * * *"}]}}`, "schedules.update[0].id"},
+		"as for create":      {`{"schedules":[{"cron":"* * * * *"}]}`, `schedules","message":"must be an object {\"add\": […], \"update\": […], \"remove\": […]}, not the list that create takes`},
+		"webhooks likewise":  {`{"webhooks":[]}`, `webhooks","message":"must be an object {\"add\": […], \"update\": […], \"remove\": […]}, not the list that create takes`},
 		"half a change":      {`{"schedules":{"update":[{"id":"CRON","cron":"0 9 * * *"}]}}`, "schedules.update[0].timezone"},
 		"a past instant":     {`{"schedules":{"add":[{"at":"2026-12-01T08:00:00Z"}]}}`, "schedules.add[0].at"},
 		"nothing is left":    {`{"schedules":{"update":[{"id":"CRON","every":null}]}}`, "schedules.update[0]"},

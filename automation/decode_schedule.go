@@ -91,6 +91,22 @@ type ScheduleChanges struct {
 	Remove []string         `json:"remove,omitempty" doc:"ids of schedules to remove"`
 }
 
+// UnmarshalStrict implements [strictjson.Unmarshaler].
+func (c *ScheduleChanges) UnmarshalStrict(v strictjson.Value) {
+	type members ScheduleChanges // without this method
+	decodeChanges(v, (*members)(c))
+}
+
+// decodeChanges reads what is added, updated and removed of a list. That update takes no whole list is easily
+// overlooked by those who know create.
+func decodeChanges(v strictjson.Value, into any) {
+	if v.Kind() == '[' {
+		v.Report(`must be an object {"add": […], "update": […], "remove": […]}, not the list that create takes`)
+		return
+	}
+	v.Decode(into)
+}
+
 // ScheduleChange changes one schedule. An absent member keeps what is there, null means default. cron, every or at
 // of another kind than before replaces all that said when it fires.
 type ScheduleChange struct {

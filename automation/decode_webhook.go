@@ -83,6 +83,12 @@ type WebhookChanges struct {
 	Remove []string        `json:"remove,omitempty" doc:"ids of webhooks to remove"`
 }
 
+// UnmarshalStrict implements [strictjson.Unmarshaler].
+func (c *WebhookChanges) UnmarshalStrict(v strictjson.Value) {
+	type members WebhookChanges // without this method
+	decodeChanges(v, (*members)(c))
+}
+
 // Apply makes the changes to a definition. Its error is a validation_failed that names the places below path, and
 // nothing is changed then.
 func (c WebhookChanges) Apply(d *Definition, path string) error {

@@ -53,7 +53,7 @@ type RunsResult struct {
 
 // listed returns an automation as listings show it.
 func listed(a automation.Automation) AutomationResult {
-	return AutomationResult{Automation: a, Schedules: presentSchedules(a.Schedules)}
+	return AutomationResult{Automation: a, Schedules: presentSchedules(a)}
 }
 
 // present returns an automation as it is shown alone.

@@ -48,6 +48,9 @@ func TestCommandsAreWhole(t *testing.T) {
 				t.Errorf("%s: the path names %s, which is no required member", c.Name, match[1])
 			}
 		}
+		if codes := c.Codes(); len(codes) != len(slices.Compact(slices.Sorted(slices.Values(codes)))) {
+			t.Errorf("%s names an error twice: %v", c.Name, codes)
+		}
 		for _, code := range append(slices.Clone(c.Errors), catalog.CommonErrors...) {
 			if !code.Known() {
 				t.Errorf("%s: %s is no code of the closed set", c.Name, code)

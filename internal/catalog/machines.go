@@ -52,7 +52,7 @@ A machine cannot make codes: ask as a person, or with a key of the scope admin.`
 	Example: `{}`,
 	Effect:  EffectAdd,
 	Route:   Route{Method: http.MethodPost, Path: "/machines/enrollment-codes", Status: http.StatusCreated},
-	Errors:  []automation.Code{automation.CodeNotFound, automation.CodeRateLimited},
+	Errors:  []automation.Code{automation.CodeNotFound},
 }, decodeInto[EnrollCodeInput], enrollCode)
 
 var renameMachineCommand = define(Command{

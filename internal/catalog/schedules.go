@@ -43,12 +43,29 @@ type ScheduleResult struct {
 	Next            []time.Time      `json:"next,omitempty" doc:"the next instants, without jitter; get only"`
 }
 
-func presentSchedules(schedules []automation.Schedule) []ScheduleResult {
-	results := make([]ScheduleResult, 0, len(schedules))
-	for _, s := range schedules {
-		results = append(results, presentSchedule(s))
+func presentSchedules(a automation.Automation) []ScheduleResult {
+	results := make([]ScheduleResult, 0, len(a.Schedules))
+	for _, s := range a.Schedules {
+		shown := presentSchedule(s)
+		// Nobody should take what is disabled for active. The ledger keeps the two apart, since enabling must not
+		// resume what an operator has paused.
+		if reason := disabled(a, s); reason != "" && s.Status == schedule.StatusActive {
+			shown.Status, shown.StatusReason = schedule.StatusPaused, &reason
+		}
+		results = append(results, shown)
 	}
 	return results
+}
+
+// disabled says why an active schedule does not fire, or nothing.
+func disabled(a automation.Automation, s automation.Schedule) string {
+	switch {
+	case !a.Enabled:
+		return "the automation is disabled"
+	case !s.Enabled:
+		return "the schedule is disabled"
+	}
+	return ""
 }
 
 func presentSchedule(s automation.Schedule) ScheduleResult {

@@ -144,7 +144,7 @@ func (p *Program) Main(ctx context.Context, args []string) int {
 	}
 	parsed, err := parser.Parse(args)
 	if err != nil {
-		return p.fail(usageError{err.Error() + "; " + usageHint(args)})
+		return p.fail(usageError{usageMistake(args, err)})
 	}
 	switch name := parsed.Command(); name {
 	case "worker":
@@ -165,14 +165,22 @@ func (p *Program) Main(ctx context.Context, args []string) int {
 	}
 }
 
-// usageHint says where to read on after a mistake in the arguments.
-func usageHint(args []string) string {
-	if len(args) > 0 {
-		if command, found := catalog.Find(args[0]); found {
-			return "usage: " + usageLine(command) + "; see errand " + command.Name + " --help"
-		}
+// usageMistake says what is wrong with the arguments, and where to read on.
+func usageMistake(args []string, err error) string {
+	if len(args) == 0 {
+		return "no command was given; see errand --help"
 	}
-	return "see errand --help"
+	name := args[0]
+	if command, found := catalog.Find(name); found {
+		return err.Error() + "; usage: " + usageLine(command) + "; see errand " + name + " --help"
+	}
+	if name == enrollCommand {
+		name = enrollWords
+	}
+	if slices.ContainsFunc(otherCommands(), func(other word) bool { return other.name == name }) {
+		return err.Error() + "; see errand " + name + " --help"
+	}
+	return err.Error() + "; see errand --help"
 }
 
 // command runs one command of the catalog.

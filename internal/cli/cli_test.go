@@ -195,6 +195,24 @@ func TestUsageErrorsCallNobody(t *testing.T) {
 	}
 }
 
+func TestUsageErrorsSayWhereToReadOn(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"":                      "no command was given; see errand --help",
+		"lst":                   "did you mean one of \\\"get\\\", \\\"list\\\"?; see errand --help",
+		"get x":                 "see errand get --help",
+		"machine enroll":        "missing flags: --code=CODE, --server=URL; see errand machine enroll --help",
+		"machine-enroll":        "see errand machine enroll --help",
+		"worker --colour":       "see errand worker --help",
+		"completion":            "see errand completion --help",
+		"mcp --log-format=loud": "see errand mcp --help",
+	} {
+		if r := call(t, nil, "", strings.Fields(args)...); r.exit != 2 || !strings.Contains(r.stderr, want) {
+			t.Errorf("errand %s: %+v, want %s", args, r, want)
+		}
+	}
+}
+
 func TestRefusalsKeepTheirCodeAndStatus(t *testing.T) {
 	t.Parallel()
 	url, _ := service(t, 409, `{"error":{"code":"machine_revoked","message":"gone","details":[{"path":"a","message":"b"}]}}`)

@@ -45,7 +45,7 @@ From nothing to a run and back:
 func otherCommands() []word {
 	return []word{
 		{"worker", "Run this machine's worker"},
-		{"machine enroll", "Enrol this machine at a control plane"},
+		{enrollWords, "Enrol this machine at a control plane"},
 		{"mcp", "Serve the commands as MCP tools, for agents"},
 		{"completion", "Print a completion script for bash, zsh or fish"},
 		{"help", "Print this, the contract of a command, or a topic"},

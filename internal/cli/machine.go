@@ -36,7 +36,11 @@ func enrollArguments(args []string) []string {
 	return args
 }
 
-const enrollCommand = "machine-enroll"
+// enrollCommand is what the parser calls the command, enrollWords what people do.
+const (
+	enrollCommand = "machine-enroll"
+	enrollWords   = "machine enroll"
+)
 
 // maxTypedCode bounds what is read from standard input as a code.
 const maxTypedCode = 1 << 10
