@@ -26,6 +26,10 @@ const (
 	catchupWindow = time.Minute
 	// wakeUpWithin is how long a wake-up waits for a server. The ticker of the one that comes back does its work.
 	wakeUpWithin = time.Minute
+	// wakeEvery is how often Temporal wakes up one schedule at most. A wake-up is a workflow, for which Temporal writes a
+	// few dozen times what the ledger does: a hundred schedules of one second would leave it no time for runs. What is
+	// due in between is the ticker's.
+	wakeEvery = time.Minute
 	// notePrefix begins every note that is ours. A note without it was written by a person, with a pause or its end.
 	notePrefix = "Errand: "
 	// maxReasonBytes bounds what a person's note adds to the ledger.
@@ -52,12 +56,15 @@ func (t temporal) alarm(s automation.ScheduleSync) (alarm, error) {
 	words := timing.Describe()
 	spec := specOf(timing)
 	state := &schedulepb.ScheduleState{Notes: notePrefix + words, Paused: s.Paused}
+	every, _, _ := timing.Interval()
 	switch {
 	case s.Paused:
 		state.Notes = notePrefix + cmp.Or(s.Note, "it does not fire") + " · " + words
 	case len(spec.GetStructuredCalendar())+len(spec.GetInterval()) == 0:
 		// Temporal would delete a schedule that never fires.
 		state.Paused, state.Notes = true, notePrefix+"Temporal cannot hold this time; errandd fires it · "+words
+	case every > 0 && every < wakeEvery:
+		state.Notes += " · errandd fires it, Temporal wakes it up about once a minute"
 	}
 	attributes := keywords(t.engine.Attributes(s.AutomationID, s.MachineID, automation.TriggerSchedule))
 	return alarm{
@@ -93,9 +100,13 @@ func (t temporal) wakeUp(s automation.ScheduleSync, attributes *commonpb.SearchA
 }
 
 // specOf returns the times of a timing as Temporal can hold them: calendars, an interval or one instant, and nothing
-// for an instant beyond the years that it knows.
+// for an instant beyond the years that it knows. Of a short interval it gets a multiple, at which it fires at some of
+// the instants.
 func specOf(timing schedule.Timing) *schedulepb.ScheduleSpec {
 	if every, anchor, ok := timing.Interval(); ok {
+		if every < wakeEvery {
+			every *= (wakeEvery + every - 1) / every
+		}
 		seconds := int64(every / time.Second)
 		phase := (anchor.Unix()%seconds + seconds) % seconds
 		return &schedulepb.ScheduleSpec{Interval: []*schedulepb.IntervalSpec{{

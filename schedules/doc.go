@@ -6,8 +6,8 @@
 // Each schedule is a Temporal Schedule too, where operators see it: explicit calendars in its zone, an interval, or one
 // instant. Its firing starts the workflow ScheduleTrigger, which asks for the same decision; wake-ups from both sides
 // are one. Temporal is never given the text of a cron expression, which it reads differently, nor jitter or limits,
-// which are the ledger's. Where clocks change it may fire at another time than the core, or not at all; the ticker does
-// not depend on it.
+// which are the ledger's. Where clocks change it may fire at another time than the core, or not at all, and a schedule
+// that fires more often than once a minute it wakes up once a minute; the ticker does not depend on it.
 //
 //   - [Syncer] makes Temporal follow the ledger: what was created, changed, paused or removed there, at once for a
 //     change made on this server, within seconds for any other.

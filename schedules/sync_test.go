@@ -71,6 +71,33 @@ func TestASyncedSchedule(t *testing.T) {
 	})
 }
 
+// TestAShortInterval says in Temporal that it fires more often than Temporal wakes it up.
+func TestAShortInterval(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.ledger.add(t, "s", schedule.Spec{Every: "20s"}, schedule.Policy{})
+		syncer := schedules.NewSyncer(w.options)
+		run(t, syncer, func() {
+			for _, step := range []struct {
+				change func(*automation.ScheduleSync)
+				want   string
+			}{
+				{func(*automation.ScheduleSync) {}, "Errand: every 20 seconds · errandd fires it, Temporal wakes it up about once a minute"},
+				{func(s *automation.ScheduleSync) { s.Paused, s.Note = true, "enough" }, "Errand: enough · every 20 seconds"},
+				{func(s *automation.ScheduleSync) { s.Paused, s.Spec.Every = false, "60s" }, "Errand: every minute"},
+			} {
+				w.ledger.edit("s", step.change)
+				syncer.Changed()
+				synctest.Wait()
+				if note := w.temporal.schedule("s").GetState().GetNotes(); note != step.want {
+					t.Errorf("note %q, want %q", note, step.want)
+				}
+			}
+		})
+	})
+}
+
 // TestTemporalFollows changes a schedule in every way that a user can.
 func TestTemporalFollows(t *testing.T) {
 	t.Parallel()
@@ -297,6 +324,15 @@ func TestSpecs(t *testing.T) {
 		}},
 		"an interval from an anchor before 1970": {schedule.Spec{Every: "1h", Anchor: "1969-12-31T23:59:50Z"}, &schedulepb.ScheduleSpec{
 			Interval: []*schedulepb.IntervalSpec{{Interval: durationpb.New(time.Hour), Phase: durationpb.New(59*time.Minute + 50*time.Second)}},
+		}},
+		"an interval of a minute": {schedule.Spec{Every: "1m", Anchor: "2026-12-01T00:00:07Z"}, &schedulepb.ScheduleSpec{
+			Interval: []*schedulepb.IntervalSpec{{Interval: durationpb.New(time.Minute), Phase: durationpb.New(7 * time.Second)}},
+		}},
+		"a second is a minute": {schedule.Spec{Every: "1s", Anchor: "2026-12-01T00:00:07Z"}, &schedulepb.ScheduleSpec{
+			Interval: []*schedulepb.IntervalSpec{{Interval: durationpb.New(time.Minute), Phase: durationpb.New(7 * time.Second)}},
+		}},
+		"seven seconds are the next multiple over a minute": {schedule.Spec{Every: "7s", Anchor: "1970-01-01T00:01:05Z"}, &schedulepb.ScheduleSpec{
+			Interval: []*schedulepb.IntervalSpec{{Interval: durationpb.New(63 * time.Second), Phase: durationpb.New(2 * time.Second)}},
 		}},
 		"one instant": {schedule.Spec{At: "2027-02-03T07:08:09+01:00"}, &schedulepb.ScheduleSpec{
 			TimezoneName: "UTC",
