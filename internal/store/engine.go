@@ -226,8 +226,12 @@ func (s *Store) CancelRun(ctx context.Context, in automation.CancelInput) (autom
 	return automation.CancelVerdict{Begun: begun}, nil
 }
 
+// clockSlack is how much longer than a ttl a lease may seem to last, because the clock of its holder is ahead.
+const clockSlack = time.Minute
+
 // Lease implements [automation.EngineStore]. A lease compares the clocks of the servers, which must agree to
-// well within its ttl.
+// well within its ttl. One that would last much longer than that was taken before a clock was set back, and counts
+// for nothing: else a dead server could keep the others from their work for as long as its clock had been wrong.
 func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {
 	var wrong violations
 	wrong.name("name", name, maxKeyBytes)
@@ -241,8 +245,8 @@ func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duratio
 			now := s.now()
 			taken, err = affected(tx.ExecContext(ctx, `INSERT INTO leases (name, holder, expires_at) VALUES ($1, $2, $3)
 				ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = excluded.expires_at
-				WHERE leases.holder = excluded.holder OR leases.expires_at <= $4`,
-				name, holder, at(now.Add(ttl)), at(now)))
+				WHERE leases.holder = excluded.holder OR leases.expires_at <= $4 OR leases.expires_at > $5`,
+				name, holder, at(now.Add(ttl)), at(now), at(now.Add(ttl+clockSlack))))
 			return err
 		})
 	})

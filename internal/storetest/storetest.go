@@ -436,6 +436,9 @@ var ledgerTests = []test{
 			{other, "b", ttl - time.Second, false},
 			{other, "b", time.Second, true}, // expired
 			{f, "a", 0, false},
+			{f, "a", -time.Minute, false}, // the clocks differ by as much as they may
+			{f, "a", -time.Second, true},  // the clock was set back: the lease would last too long
+			{other, "b", 0, false},
 		} {
 			f.clock.Advance(step.advance)
 			got, err := step.ledger.Lease(t.Context(), "starter", step.holder, ttl)
