@@ -132,8 +132,18 @@ func (t target) refusal() error {
 }
 
 // targetOf reads the automation of an admission, whoever owns it when ownerID is empty. It and its machine stay as
-// they are until the commit.
+// they are until the commit. They are locked one after the other: PostgreSQL reads a row again that it had to wait
+// for, but not what was joined to it, and would not find an automation that was moved to another machine meanwhile.
 func (s *Store) targetOf(ctx context.Context, tx querier, id, ownerID string) (target, error) {
+	var machineID string
+	found, err := exists(tx.QueryRowContext(ctx, `SELECT machine_id FROM automations
+		WHERE id = $1 AND deleted_at IS NULL`+s.dialect.keep, id).Scan(&machineID))
+	if err != nil {
+		return target{}, fmt.Errorf("locking the automation of an admission: %w", err)
+	}
+	if !found {
+		return target{}, notFound("automation", id)
+	}
 	var q statement
 	q.add(`SELECT `+automationColumns+`, a.plan, m.state FROM automations a JOIN machines m ON m.id = a.machine_id
 		WHERE a.deleted_at IS NULL AND a.id = ?`, id)
@@ -143,7 +153,6 @@ func (s *Store) targetOf(ctx context.Context, tx querier, id, ownerID string) (t
 	q.add(s.dialect.keep)
 	var plan sql.NullString
 	var t target
-	var err error
 	t.Automation, err = scanAutomation(tx.QueryRowContext(ctx, q.text.String(), q.args...), &plan, &t.machine)
 	switch {
 	case errors.Is(err, sql.ErrNoRows):

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 var raceTests = []test{
 	{"Revision", testRevisionRace},
 	{"Admit", testAdmitRace},
+	{"AdmitAndMove", testAdmitMoveRace},
 	{"Create", testCreateRace},
 	{"Enroll", testEnrollRace},
 	{"Begin", testBeginRace},
@@ -94,6 +96,38 @@ func testAdmitRace(t *testing.T, f *fixture) {
 	})
 	wantNoErrors(t, errs)
 	f.wantOneRun(t, ids)
+}
+
+// testAdmitMoveRace admits runs while the automation is moved from one machine to another and back: each admission
+// comes before or after a move, and none finds nothing.
+func testAdmitMoveRace(t *testing.T, f *fixture) {
+	at := f.servers(t)
+	a := f.create(t, f.definition("job", "one"))
+	machines := []string{a.MachineID, f.enroll(t, f.owner, "other").ID}
+	var admitted atomic.Int32
+	_, errs := together(callers, func(i int) (string, error) {
+		for admitted.Load() < 10*callers {
+			if i == 0 {
+				if _, err := f.UpdateAutomation(t.Context(), f.owner, a.ID, 0, func(d *automation.Definition) error {
+					d.MachineID = machines[slices.Index(machines, d.MachineID)^1]
+					return nil
+				}); err != nil {
+					return "", err
+				}
+				continue
+			}
+			run, err := at(i).Admit(t.Context(), manual(a))
+			if err != nil {
+				return "", err
+			}
+			if !slices.Contains(machines, run.MachineID) {
+				return "", fmt.Errorf("run %s targets %s", run.ID, run.MachineID)
+			}
+			admitted.Add(1)
+		}
+		return "", nil
+	})
+	wantNoErrors(t, errs)
 }
 
 func (f *fixture) wantOneRun(t *testing.T, ids []string) {
