@@ -93,7 +93,8 @@ func (r *refusals) allow(actor string, now time.Time) bool {
 	return r.counts[actor] <= refusalsNoted
 }
 
-// objectOf returns the id that a call is about: the one in its path, else the first one that its input names.
+// objectOf returns the id that a call is about: the one in its path, else the first one that its input names. What is
+// no id is left out: it may be anything, such as a key that somebody has pasted into the wrong place.
 func objectOf(c Command, input []byte) string {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(input, &object) != nil {
@@ -102,7 +103,7 @@ func objectOf(c Command, input []byte) string {
 	first := ""
 	for _, member := range Members(c.Input) {
 		var id string
-		if !strings.HasSuffix(member.Name, "_id") || json.Unmarshal(object[member.Name], &id) != nil {
+		if !strings.HasSuffix(member.Name, "_id") || json.Unmarshal(object[member.Name], &id) != nil || !uuidPattern.MatchString(id) {
 			continue
 		}
 		if strings.Contains(c.Route.Path, "{"+member.Name+"}") {

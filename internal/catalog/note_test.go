@@ -95,6 +95,8 @@ func TestTheAuditOfARefusal(t *testing.T) {
 		"refused by the ledger": {"run-now", `{"automation_id":"` + anAutomation + `"}`, automation.Errorf(automation.CodeAutomationDisabled, "off"), automation.ScopeControl, "run-now " + anAutomation + " automation_disabled"},
 		"not our fault":         {"run-now", `{"automation_id":"` + anAutomation + `"}`, errors.New("broken"), automation.ScopeControl, "run-now " + anAutomation + " internal"},
 		"bad input":             {"run-now", `{"automation_id":"` + anAutomation + `","wait_ms":"x"}`, nil, automation.ScopeControl, "run-now " + anAutomation + " validation_failed"},
+		"a secret for an id":    {"run-now", `{"automation_id":"errand_0123456789"}`, nil, automation.ScopeControl, "run-now  validation_failed"},
+		"a long id":             {"run-now", `{"automation_id":"` + anAutomation + anAutomation + `"}`, nil, automation.ScopeControl, "run-now  validation_failed"},
 		"no input":              {"run-now", `[`, nil, automation.ScopeControl, "run-now  validation_failed"},
 		"a scope":               {"run-now", `{"automation_id":"` + anAutomation + `"}`, nil, automation.ScopeRead, "run-now " + anAutomation + " forbidden"},
 		"a scope for reading":   {"audit", `{"object_id":"` + aRun + `"}`, nil, automation.ScopePerson, "audit " + aRun + " forbidden"},
