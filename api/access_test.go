@@ -122,6 +122,8 @@ func TestAKeyGrantsNoMoreThanItsMaker(t *testing.T) {
 		"what no key has":      {admin, `{"name":"x","scope":"person"}`, 400},
 		"no scope":             {admin, `{"name":"x"}`, 400},
 		"no name":              {admin, `{"name":"","scope":"read"}`, 400},
+		"a blank name":         {admin, `{"name":" ","scope":"read"}`, 400},
+		"a name of two lines":  {admin, `{"name":"a\r\nb","scope":"read"}`, 400},
 		"in the past":          {admin, `{"name":"x","scope":"read","expires_at":"2020-01-01T00:00:00Z"}`, 400},
 		"no time":              {admin, `{"name":"x","scope":"read","expires_at":"soon"}`, 400},
 	} {

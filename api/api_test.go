@@ -338,6 +338,7 @@ func TestEveryRouteButHealthIsAuthenticated(t *testing.T) {
 		"an empty token":       header("Authorization", "Bearer "),
 		"a wrong machine":      header("Authorization", "Machine nonsense"),
 		"another scheme":       header("Authorization", "Basic dXNlcjp0b2tlbg=="),
+		"two credentials":      func(r *http.Request) { r.Header.Add("Authorization", "Bearer nonsense") },
 		"a token in the query": func(r *http.Request) { r.Header.Del("Authorization"); r.URL.RawQuery = "token=" + userToken },
 	}
 	for _, route := range routes {

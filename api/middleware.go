@@ -139,6 +139,11 @@ func (a *API) requireUser(c *gin.Context) {
 // authenticate returns who makes a request: whoever a bearer token stands for, or a machine by its proof. A
 // machine controls what its owner owns. It is the one way in for every face that serves people and programs.
 func (a *API) authenticate(c *gin.Context) (catalog.Principal, error) {
+	// Of two credentials whoever stands in front may have looked at the other one.
+	if sent := c.Request.Header.Values("Authorization"); len(sent) > 1 {
+		return catalog.Principal{}, automation.Errorf(automation.CodeUnauthorized,
+			"the request carries %d Authorization headers; send one", len(sent))
+	}
 	if token, ok := bearer(c.Request); ok {
 		return a.User(c.Request.Context(), token)
 	}

@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/go-jose/go-jose/v4"
@@ -182,9 +183,14 @@ func holds(claims map[string]any, name, value string) bool {
 	return false
 }
 
-// clipped makes a name storable.
+// clipped makes a name storable, and harmless to show.
 func clipped(name string) string {
-	name = strings.ToValidUTF8(strings.ReplaceAll(name, "\x00", ""), "\uFFFD")
+	name = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(name, "\uFFFD"))
 	if len(name) > maxPersonName {
 		name = strings.ToValidUTF8(name[:maxPersonName], "")
 	}

@@ -338,7 +338,7 @@ func TestNames(t *testing.T) {
 	for want, c := range map[string]claims{
 		"ada":                         {"email": nil},
 		"al":                          {"preferred_username": "al", "email": "x"},
-		"Ada L":                       {"email": nil, "name": "Ada\u0000 L"},
+		"Ada L":                       {"email": nil, "name": "Ada\u0000\u001b\r\n L"},
 		strings.Repeat("é", 100):      {"preferred_username": strings.Repeat("é", 150)},
 		"x" + strings.Repeat("é", 99): {"preferred_username": "x" + strings.Repeat("é", 150)},
 		"unnamed":                     {"preferred_username": "\u0000"},

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
+	"unicode"
 
 	"github.com/errandhq/errand/automation"
 )
@@ -68,8 +70,11 @@ func (in CreateKeyInput) violations() []automation.Violation {
 
 // title checks a name that a person gives.
 func (v *violations) title(path, text string) {
-	if text == "" {
-		v.add(path, "must not be empty")
+	switch {
+	case strings.TrimSpace(text) == "":
+		v.add(path, "must not be blank")
+	case strings.ContainsFunc(text, unicode.IsControl):
+		v.add(path, "must not contain control characters")
 	}
 	v.length(path, text, automation.MaxNameLength)
 }
