@@ -179,8 +179,8 @@ type EngineStore interface {
 	StallRun(ctx context.Context, s StalledStep) (bool, error)
 	// CancelRun records a cancel that was made in the engine.
 	CancelRun(ctx context.Context, in CancelInput) (CancelVerdict, error)
-	// PurgeKeys forgets idempotency keys that have expired, a part of them at a time, and returns how many.
-	PurgeKeys(ctx context.Context) (int, error)
+	// PurgeKeys removes at most limit idempotency keys that have expired, and returns how many.
+	PurgeKeys(ctx context.Context, limit int) (int, error)
 	// Lease takes or renews the named lease for the holder; false when another holder's lease has not expired.
 	Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error)
 }

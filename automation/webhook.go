@@ -129,9 +129,9 @@ func (d WebhookDelivery) Admission() Admission {
 type WebhookStore interface {
 	// WebhookTarget returns a webhook by its id, else not_found.
 	WebhookTarget(ctx context.Context, id string) (WebhookTarget, error)
-	// ForgetDeliveries forgets some of the deliveries that need not be recognised any more, at most limit, and
-	// returns how many they were.
-	ForgetDeliveries(ctx context.Context, limit int) (int, error)
+	// PurgeDeliveries removes at most limit deliveries that need not be recognised any more, the oldest first, and
+	// returns how many.
+	PurgeDeliveries(ctx context.Context, limit int) (int, error)
 }
 
 // SecretStore is the part of the ledger that keeps the sealed secrets to one master key.

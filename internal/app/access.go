@@ -34,8 +34,8 @@ func (a *App) watchAccess(background context.Context) {
 		changes, err := a.ledger.AccessChanges(background, a.now().Add(-accessOverlap))
 		if err == nil {
 			known = a.applyAccess(changes, known)
-			if time.Since(lostAt) >= loseEvery {
-				lostAt = time.Now()
+			if now := a.now(); now.Sub(lostAt) >= loseEvery {
+				lostAt = now
 				err = a.service.LoseRuns(background)
 			}
 		}

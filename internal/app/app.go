@@ -49,6 +49,7 @@ type App struct {
 	began    time.Time
 
 	lock       *os.File
+	serverID   string // names this server in leases
 	masterKey  []byte
 	vault      *sealing.Vault
 	ledger     *store.Store
@@ -154,13 +155,16 @@ func (a *App) prepareDataDir(context.Context) error {
 		return err
 	}
 	a.lock = lock
+	if a.serverID, err = a.loadServerID(); err != nil {
+		return err
+	}
 	a.masterKey, err = identity.LoadOrCreateMasterKey(a.settings.MasterKeyFile)
 	return err
 }
 
-// serverID names this server in leases. It stays the same over restarts: the lock of the data directory proves
-// that an earlier process of that name is gone, so its leases need not run out first.
-func (a *App) serverID() (string, error) {
+// loadServerID returns what names this server in leases. It stays the same over restarts: the lock of the data
+// directory proves that an earlier process of that name is gone, so its leases need not run out first.
+func (a *App) loadServerID() (string, error) {
 	path := filepath.Join(a.settings.DataDir, "server.id")
 	content, err := os.ReadFile(path)
 	if id := strings.TrimSpace(string(content)); err == nil && uuid.Validate(id) == nil {
@@ -290,17 +294,12 @@ func (a *App) prepareIdentity(context.Context) error {
 
 // startWorkflows starts what carries runs, now or, while an external Temporal does not answer, as soon as it does.
 func (a *App) startWorkflows(background context.Context) error {
-	holder, err := a.serverID()
-	if err != nil {
-		return err
-	}
-	a.goBackground(func() { a.doChores(background, holder) })
-	a.starter = engine.NewStarter(a.engine, a.ledger, holder, engine.StartEvery, a.logger.With("component", "starter"))
+	a.starter = engine.NewStarter(a.engine, a.ledger, a.serverID, engine.StartEvery, a.logger.With("component", "starter"))
 	a.reconciler = engine.NewReconciler(engine.ReconcilerOptions{
-		Engine: a.engine, Store: a.ledger, Admitted: a.starter.Admitted, Holder: holder, Now: a.now,
+		Engine: a.engine, Store: a.ledger, Admitted: a.starter.Admitted, Holder: a.serverID, Now: a.now,
 		Logger: a.logger.With("component", "reconciler"),
 	})
-	a.prepareSchedules(holder)
+	a.prepareSchedules()
 	if a.engine.ID() != "" {
 		return a.runWorkflows(background)
 	}
@@ -359,7 +358,7 @@ func (a *App) serve(background context.Context) error {
 		return err
 	}
 	a.goBackground(func() { a.api.Run(background) })
-	a.goBackground(func() { a.purgeAudit(background) })
+	a.goBackground(func() { a.doChores(background) })
 	a.goBackground(func() { a.watchAccess(background) })
 	a.server = newHTTPServer(a.api, a.gateway, a.logger)
 	go func() {

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
@@ -11,58 +10,64 @@ const (
 	choresEvery = time.Hour
 	// choresTTL is how long a dead server keeps the others from them.
 	choresTTL = 2 * choresEvery
+	// purgeBatch is how many rows go in one transaction, so that none of them takes long.
+	purgeBatch = 1000
+	day        = 24 * time.Hour
 )
 
-// doChores keeps the database from growing with what nobody needs any more, on one of the servers at a time.
-func (a *App) doChores(background context.Context, holder string) {
-	for background.Err() == nil {
-		mine, err := a.ledger.Lease(background, "chores", holder, choresTTL)
-		if err == nil && mine {
-			err = errors.Join(a.purgeKeys(background), a.purgeDeliveries(background))
+// purge is the removal of one kind of rows whose time is over, at most limit of them at a time.
+type purge struct {
+	what string
+	some func(ctx context.Context, limit int) (removed int, err error)
+}
+
+// purges are the rows that the database would else grow with.
+func (a *App) purges() []purge {
+	purges := []purge{
+		{"expired idempotency keys", a.ledger.PurgeKeys},
+		{"old deliveries of webhooks", a.ledger.PurgeDeliveries},
+	}
+	if days := a.settings.AuditDays; days > 0 {
+		purges = append(purges, purge{"old entries of the audit", func(ctx context.Context, limit int) (int, error) {
+			return a.ledger.PurgeAudit(ctx, a.now().Add(-time.Duration(days)*day), limit)
+		}})
+	}
+	return purges
+}
+
+// doChores keeps the database from growing with what nobody needs any more, on one of the servers at a time, until
+// ctx ends.
+func (a *App) doChores(ctx context.Context) {
+	for ctx.Err() == nil {
+		mine, err := a.ledger.Lease(ctx, "chores", a.serverID, choresTTL)
+		if err != nil && ctx.Err() == nil {
+			a.logger.Warn("the lease for removing what is old could not be taken; it is tried again", "error", err)
 		}
-		if err != nil && background.Err() == nil {
-			a.logger.Warn("what has expired could not be forgotten; it is tried again", "error", err)
+		if mine {
+			for _, p := range a.purges() {
+				a.purge(ctx, p)
+			}
 		}
-		wait(background, choresEvery)
+		wait(ctx, choresEvery)
 	}
 }
 
-// purgeKeys forgets every idempotency key that has expired.
-func (a *App) purgeKeys(ctx context.Context) error {
+// purge removes all rows of one kind whose time is over.
+func (a *App) purge(ctx context.Context, p purge) {
 	total := 0
 	for {
-		forgotten, err := a.ledger.PurgeKeys(ctx)
+		removed, err := p.some(ctx, purgeBatch)
 		if err != nil {
-			return err
+			if ctx.Err() == nil {
+				a.logger.Warn("what is old could not be removed; it is tried again", "what", p.what, "error", err)
+			}
+			return
 		}
-		if total += forgotten; forgotten == 0 {
+		if total += removed; removed < purgeBatch {
 			break
 		}
 	}
 	if total > 0 {
-		a.logger.Info("expired idempotency keys are forgotten", "count", total)
+		a.logger.Info("what is old was removed", "what", p.what, "count", total)
 	}
-	return nil
-}
-
-// deliveriesAtOnce bounds one transaction of [App.purgeDeliveries].
-const deliveriesAtOnce = 1_000
-
-// purgeDeliveries forgets the deliveries of webhooks that need not be recognised any more.
-func (a *App) purgeDeliveries(ctx context.Context) error {
-	total := 0
-	for {
-		forgotten, err := a.ledger.ForgetDeliveries(ctx, deliveriesAtOnce)
-		if err != nil {
-			return err
-		}
-		total += forgotten
-		if forgotten < deliveriesAtOnce {
-			break
-		}
-	}
-	if total > 0 {
-		a.logger.Info("old deliveries of webhooks are forgotten", "count", total)
-	}
-	return nil
 }

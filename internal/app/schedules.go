@@ -21,9 +21,9 @@ func (f *firing) changed() {
 	f.syncer.Changed()
 }
 
-func (a *App) prepareSchedules(holder string) {
+func (a *App) prepareSchedules() {
 	options := schedules.Options{
-		Store: a.ledger, Engine: a.engine, InstallationID: a.install.ID, Holder: holder,
+		Store: a.ledger, Engine: a.engine, InstallationID: a.install.ID, Holder: a.serverID,
 		Now: a.now, NewID: a.newID, Logger: a.logger.With("component", "schedules"),
 	}
 	syncer := schedules.NewSyncer(options)

@@ -100,17 +100,6 @@ func since(t *time.Time) time.Time {
 
 // PurgeAudit implements [automation.AuditStore].
 func (s *Store) PurgeAudit(ctx context.Context, before time.Time, limit int) (int, error) {
-	var removed int64
-	err := retry(ctx, func() error {
-		return s.write(ctx, relaxed, func(ctx context.Context, tx querier) error {
-			result, err := tx.ExecContext(ctx, `DELETE FROM audit WHERE id IN
-				(SELECT id FROM audit WHERE at < $1 ORDER BY at, id LIMIT $2)`, at(before), limit)
-			if err != nil {
-				return fmt.Errorf("removing old entries of the audit: %w", err)
-			}
-			removed, err = result.RowsAffected()
-			return err
-		})
-	})
-	return int(removed), err
+	return s.purge(ctx, "old entries of the audit", `DELETE FROM audit WHERE id IN (
+		SELECT id FROM audit WHERE at < $1 ORDER BY at, id LIMIT $2)`, at(before), limit)
 }

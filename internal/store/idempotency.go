@@ -67,25 +67,28 @@ func claimKey(ctx context.Context, tx querier, ownerID string, key automation.Id
 	return nil
 }
 
-// purgeBatch bounds how many expired keys one transaction forgets.
-const purgeBatch = 1000
-
 // PurgeKeys implements [automation.EngineStore].
-func (s *Store) PurgeKeys(ctx context.Context) (int, error) {
-	var forgotten int64
+func (s *Store) PurgeKeys(ctx context.Context, limit int) (int, error) {
+	return s.purge(ctx, "expired idempotency keys", `DELETE FROM idempotency WHERE (owner_id, operation, key) IN (
+		SELECT owner_id, operation, key FROM idempotency WHERE run_id IS NULL AND created_at < $1 ORDER BY created_at LIMIT $2)`,
+		keyCutoff(s.now()), limit)
+}
+
+// purge deletes rows whose time is over and returns how many. A crash may bring some of them back; they go with the
+// next purge.
+func (s *Store) purge(ctx context.Context, what, query string, args ...any) (int, error) {
+	var removed int64
 	err := retry(ctx, func() error {
 		return s.write(ctx, relaxed, func(ctx context.Context, tx querier) error {
-			result, err := tx.ExecContext(ctx, `DELETE FROM idempotency WHERE (owner_id, operation, key) IN (
-				SELECT owner_id, operation, key FROM idempotency WHERE run_id IS NULL AND created_at < $1 LIMIT $2)`,
-				keyCutoff(s.now()), purgeBatch)
+			result, err := tx.ExecContext(ctx, query, args...)
 			if err != nil {
-				return fmt.Errorf("forgetting expired idempotency keys: %w", err)
+				return fmt.Errorf("removing %s: %w", what, err)
 			}
-			forgotten, err = result.RowsAffected()
+			removed, err = result.RowsAffected()
 			return err
 		})
 	})
-	return int(forgotten), err
+	return int(removed), err
 }
 
 // optional is a text of which the empty one is stored as NULL.

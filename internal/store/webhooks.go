@@ -278,20 +278,9 @@ func claimDelivery(ctx context.Context, tx querier, a automation.Admission, runI
 	return nil
 }
 
-// ForgetDeliveries implements [automation.WebhookStore].
-func (s *Store) ForgetDeliveries(ctx context.Context, limit int) (int, error) {
-	var forgotten int64
-	err := retry(ctx, func() error {
-		return s.write(ctx, relaxed, func(ctx context.Context, tx querier) error {
-			result, err := tx.ExecContext(ctx, `DELETE FROM webhook_deliveries WHERE (webhook_id, key) IN (
-				SELECT webhook_id, key FROM webhook_deliveries WHERE created_at < $1 ORDER BY created_at LIMIT $2)`,
-				deliveryCutoff(s.now()), limit)
-			if err != nil {
-				return fmt.Errorf("forgetting deliveries: %w", err)
-			}
-			forgotten, err = result.RowsAffected()
-			return err
-		})
-	})
-	return int(forgotten), err
+// PurgeDeliveries implements [automation.WebhookStore].
+func (s *Store) PurgeDeliveries(ctx context.Context, limit int) (int, error) {
+	return s.purge(ctx, "old deliveries of webhooks", `DELETE FROM webhook_deliveries WHERE (webhook_id, key) IN (
+		SELECT webhook_id, key FROM webhook_deliveries WHERE created_at < $1 ORDER BY created_at LIMIT $2)`,
+		deliveryCutoff(s.now()), limit)
 }

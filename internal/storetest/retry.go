@@ -410,7 +410,7 @@ func testPurgeKeys(t *testing.T, f *fixture) {
 	young := create("young")
 	f.clock.Advance(automation.IdempotencyFor/2 + time.Second)
 	for i, want := range []int{1, 0} {
-		if n, err := f.PurgeKeys(t.Context()); err != nil || n != want {
+		if n, err := f.PurgeKeys(t.Context(), 100); err != nil || n != want {
 			t.Errorf("purge %d has forgotten %d keys, %v, want %d", i, n, err, want)
 		}
 	}

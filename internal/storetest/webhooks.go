@@ -297,8 +297,8 @@ func testRememberDeliveries(t *testing.T, f *fixture) {
 	later := f.admitWith(t, delivery(a, id, "d-2", "id 2", "content 2"))
 	a = f.change(t, a, func(d *automation.Definition) { d.Enabled = false })
 	f.clock.Advance(webhook.RememberFor / 2)
-	if n, err := f.ForgetDeliveries(t.Context(), 100); n != 0 || err != nil {
-		t.Errorf("ForgetDeliveries on the last day = %d, %v", n, err)
+	if n, err := f.PurgeDeliveries(t.Context(), 100); n != 0 || err != nil {
+		t.Errorf("PurgeDeliveries on the last day = %d, %v", n, err)
 	}
 	if run := f.admitWith(t, delivery(a, id, "d-1", "id 1", "content 1")); run.ID != first.ID {
 		t.Errorf("on the last day the delivery gave another run")
@@ -311,8 +311,8 @@ func testRememberDeliveries(t *testing.T, f *fixture) {
 	}
 	f.clock.Advance(webhook.RememberFor)
 	for i, want := range []int{1, 1, 0} {
-		if n, err := f.ForgetDeliveries(t.Context(), 1); n != want || err != nil {
-			t.Errorf("ForgetDeliveries, call %d = %d, %v; want %d", i, n, err, want)
+		if n, err := f.PurgeDeliveries(t.Context(), 1); n != want || err != nil {
+			t.Errorf("PurgeDeliveries, call %d = %d, %v; want %d", i, n, err, want)
 		}
 	}
 	if run := f.admitWith(t, delivery(a, id, "d-1", "id 1", "content 1")); run.ID != again.ID {
