@@ -4,12 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/user"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,11 +47,14 @@ func runner(t *testing.T, change func(*machine.Options)) *machine.Runner {
 	return r
 }
 
+// commands numbers the steps: what one of them leaves running is found by its key, and must not be another's.
+var commands atomic.Int64
+
 // command is a command step that runs in a directory of its own.
 func command(t *testing.T, name string, args ...string) automation.ConcreteStep {
 	t.Helper()
 	return automation.ConcreteStep{
-		RunID: "run-" + strings.ReplaceAll(t.Name(), "/", "-"), StepID: "step", Kind: automation.KindCommand,
+		RunID: fmt.Sprintf("run-%d-%s", commands.Add(1), strings.ReplaceAll(t.Name(), "/", "-")), StepID: "step", Kind: automation.KindCommand,
 		Command: name, Args: args, Cwd: t.TempDir(),
 		TimeoutMs: 3_600_000, MaxOutputBytes: 256 << 10, Leftovers: automation.LeftoversEnd,
 	}
