@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -142,6 +143,42 @@ func TestApplyKeepsTheMachine(t *testing.T) {
 	}
 	if got := w.apply(`{"automations":[{"name":"here","description":"d","machineId":"` + second.ID + `"}]}`).actions(); got != "here updated machineId" {
 		t.Error(got)
+	}
+}
+
+// TestAPageOfExportFitsIntoApply: large automations make short pages, and no page leaves one out.
+func TestAPageOfExportFitsIntoApply(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var steps []string
+	for i := range 10 {
+		steps = append(steps, fmt.Sprintf(`{"id":"s%d","kind":"script","runtime":"shell","source":"%s"}`, i, strings.Repeat("x", 90<<10)))
+	}
+	var want []string
+	for i := range 8 {
+		name := fmt.Sprint("large ", i)
+		want = append([]string{name}, want...)
+		if a := w.do("POST", "/v1/automations", `{"name":"`+name+`","workflow":{"compiled":{"version":2,"steps":[`+strings.Join(steps, ",")+`]}}}`); a.status != 201 {
+			t.Fatalf("%d %.300s", a.status, a.body)
+		}
+	}
+	var got []string
+	for pages, cursor := 0, ""; ; pages++ {
+		page := w.do("GET", "/v1/export?cursor="+cursor, "")
+		if page.status != 200 || len(page.body) > 7<<20 || pages > 2 {
+			t.Fatalf("page %d: %d with %d bytes", pages, page.status, len(page.body))
+		}
+		document := page.json(t)
+		for _, each := range document["automations"].([]any) {
+			got = append(got, each.(map[string]any)["name"].(string))
+		}
+		if document["next_cursor"] == nil {
+			break
+		}
+		cursor = document["next_cursor"].(string)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("exported %v, want %v", got, want)
 	}
 }
 

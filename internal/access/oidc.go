@@ -73,7 +73,7 @@ func NewOIDC(o OIDCOptions) (*OIDC, error) {
 	}
 	return &OIDC{
 		issuer: o.Issuer, audience: o.Audience, adminClaim: claim, adminValue: value,
-		keys: newKeySource(o.Issuer, o.HTTP, o.Now, o.Logger), now: o.Now, logger: o.Logger,
+		keys: newKeySource(o.Issuer, guarded(o.HTTP), o.Now, o.Logger), now: o.Now, logger: o.Logger,
 	}, nil
 }
 
@@ -87,6 +87,27 @@ func checkAddress(address string) error {
 		return nil
 	}
 	return fmt.Errorf("must begin with https://, not %q", address)
+}
+
+// guarded returns a client that follows the issuer to no address that somebody on the way could answer for.
+func guarded(client *http.Client) *http.Client {
+	const most = 5
+	out := http.Client{}
+	if client != nil {
+		out = *client
+	}
+	out.CheckRedirect = func(r *http.Request, via []*http.Request) error {
+		if len(via) > most {
+			return fmt.Errorf("the issuer redirects more than %d times", most)
+		}
+		where := *r.URL
+		where.RawQuery, where.Fragment = "", ""
+		if err := checkAddress(where.String()); err != nil {
+			return fmt.Errorf("the redirect of the issuer %w", err)
+		}
+		return nil
+	}
+	return &out
 }
 
 // Verify implements [Issuer].

@@ -331,6 +331,53 @@ func TestAdminClaim(t *testing.T) {
 	}
 }
 
+// anyHost takes every request to the provider, as somebody on the way could.
+type anyHost struct {
+	p     *provider
+	hosts []string
+}
+
+func (a *anyHost) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.hosts = append(a.hosts, r.URL.Host)
+	out := httptest.NewRecorder()
+	a.p.server.Config.Handler.ServeHTTP(out, r)
+	return out.Result(), nil
+}
+
+// TestTheIssuerRedirects: to an address of TLS, or of this computer, it is followed; to one in clear text it is not.
+func TestTheIssuerRedirects(t *testing.T) {
+	t.Parallel()
+	for to, code := range map[string]automation.Code{
+		"https://keys.example.com/keys?a=b": "",
+		"/keys":                             "",
+		"http://id.example.com/keys":        automation.CodeStoreUnavailable,
+	} {
+		p := newProvider(t)
+		key := p.rotate("one")
+		inner := p.server.Config.Handler
+		way := &anyHost{p: p}
+		p.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/keys" && r.URL.Host == strings.TrimPrefix(p.server.URL, "http://") && len(way.hosts) == 2 {
+				http.Redirect(w, r, to, http.StatusFound)
+				return
+			}
+			inner.ServeHTTP(w, r)
+		})
+		checker, err := access.NewOIDC(access.OIDCOptions{
+			Issuer: p.server.URL, Audience: "errand", HTTP: &http.Client{Transport: way}, Now: p.clock, Logger: silent,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := checker.Verify(t.Context(), p.token(jose.ES256, key, nil)); automation.CodeOf(err) != code {
+			t.Errorf("to %s: %v", to, err)
+		}
+		if followed := len(way.hosts) == 3; followed != (code == "") {
+			t.Errorf("to %s: it was asked at %v", to, way.hosts)
+		}
+	}
+}
+
 func TestNames(t *testing.T) {
 	t.Parallel()
 	p := newProvider(t)

@@ -350,22 +350,55 @@ func export(ctx context.Context, s *Service, p Principal, in ExportInput) (Expor
 	if in.Limit != nil {
 		limit = *in.Limit
 	}
-	page, next, err := s.Ledger.ListAutomations(ctx, p.OwnerID, automation.AutomationFilter{
-		MachineID: orEmpty(in.MachineID), Query: in.Query, Limit: limit, Cursor: in.Cursor,
-	})
-	if err != nil {
-		return ExportResult{}, err
-	}
-	for _, listed := range page {
-		a, err := s.Ledger.Automation(ctx, p.OwnerID, listed.ID)
-		switch {
-		case automation.CodeOf(err) == automation.CodeNotFound: // deleted since it was listed
-		case err != nil:
-			return ExportResult{}, err
-		default:
-			result.Automations = append(result.Automations, documentOf(definitionOf(a)))
+	err := s.exportPage(ctx, p, in, limit, &result)
+	return result, err
+}
+
+// maxExport bounds a page of more than one definition, in bytes: below the body of a request, so that apply can take
+// the page.
+const maxExport = 6 << 20
+
+// exportPage adds definitions until there are as many as the limit, or one more would make the page too large. It
+// lists them one by one: only so there is a cursor behind each.
+func (s *Service) exportPage(ctx context.Context, p Principal, in ExportInput, limit int, result *ExportResult) error {
+	cursor, size := in.Cursor, 0
+	for range limit {
+		page, next, err := s.Ledger.ListAutomations(ctx, p.OwnerID, automation.AutomationFilter{
+			MachineID: orEmpty(in.MachineID), Query: in.Query, Limit: 1, Cursor: cursor,
+		})
+		if err != nil {
+			return err
+		}
+		for _, listed := range page {
+			document, written, err := s.exported(ctx, p, listed.ID)
+			if automation.CodeOf(err) == automation.CodeNotFound { // deleted since it was listed
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			if size += written; size > maxExport && len(result.Automations) > 0 {
+				return nil
+			}
+			result.Automations = append(result.Automations, document)
+		}
+		if cursor, result.NextCursor = next, next; next == "" {
+			return nil
 		}
 	}
-	result.NextCursor = next
-	return result, nil
+	return nil
+}
+
+// exported returns the definition of an automation, and how many bytes it has.
+func (s *Service) exported(ctx context.Context, p Principal, id string) (DefinitionDocument, int, error) {
+	a, err := s.Ledger.Automation(ctx, p.OwnerID, id)
+	if err != nil {
+		return DefinitionDocument{}, 0, err
+	}
+	document := documentOf(definitionOf(a))
+	written, err := strictjson.Marshal(document)
+	if err != nil {
+		return DefinitionDocument{}, 0, fmt.Errorf("writing automation %s: %w", a.ID, err)
+	}
+	return document, len(written), nil
 }

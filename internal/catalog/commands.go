@@ -293,7 +293,7 @@ var exportCommand = define(Command{
 	Effect:  EffectRead,
 	Contract: `Returns a page of automations, newest first, each as a definition in the format of create: what its author
 decided, without ids, versions, runs and the secrets of webhooks. apply accepts the result as it stands and changes nothing by it.
-When next_cursor is there, give it as cursor to get the next page.
+A page ends early when it is large. When next_cursor is there, give it as cursor to get the next page.
 
 To move automations to another installation take machineId out, or put the id of a machine there into it.
 Next: apply.`,
