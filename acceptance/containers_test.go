@@ -499,14 +499,34 @@ func jsonOf(t *testing.T, words []string) string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// TestServiceFiles checks what keeps the worker alive when errandd is stopped as a service.
-func TestServiceFiles(t *testing.T) {
+// TestUnits checks what leaves programs alone when errandd or a worker is stopped as a service of systemd, and that a
+// worker that may not work is not started again and again.
+func TestUnits(t *testing.T) {
 	t.Parallel()
-	unit, err := os.ReadFile(filepath.Join("..", "deploy", "systemd", "errandd.service"))
+	for name, want := range map[string]map[string]string{
+		"errandd.service": {"[Service]ExecStart": "%h/.local/bin/errandd"},
+		"errand-worker.service": {
+			"[Service]ExecStart": "%h/.local/bin/errand worker", "[Service]TimeoutStopSec": "60s", "[Service]RestartPreventExitStatus": "1 2",
+		},
+	} {
+		maps.Copy(want, map[string]string{"[Service]KillMode": "process", "[Service]Delegate": "yes", "[Install]WantedBy": "default.target"})
+		settings := readUnit(t, filepath.Join("..", "deploy", "systemd", name))
+		for setting, value := range want {
+			if settings[setting] != value {
+				t.Errorf("%s: %s is %q, want %q", name, setting, settings[setting], value)
+			}
+		}
+	}
+}
+
+// readUnit returns the settings of a unit of systemd, each with its section before its name.
+func readUnit(t *testing.T, path string) map[string]string {
+	t.Helper()
+	unit, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sections := map[string]string{}
+	settings := map[string]string{}
 	section := ""
 	for line := range strings.Lines(string(unit)) {
 		line = strings.TrimSpace(line)
@@ -516,18 +536,34 @@ func TestServiceFiles(t *testing.T) {
 		case strings.HasPrefix(line, "[") && strings.HasSuffix(line, "]"):
 			section = line
 		case isSetting && section != "":
-			sections[section+name] = value
+			settings[section+name] = value
 		default:
-			t.Errorf("%q is neither a section nor a setting", line)
+			t.Errorf("%s: %q is neither a section nor a setting", path, line)
 		}
 	}
-	for name, want := range map[string]string{"[Service]KillMode": "process", "[Service]ExecStart": "%h/.local/bin/errandd", "[Install]WantedBy": "default.target"} {
-		if sections[name] != want {
-			t.Errorf("%s is %q", name, sections[name])
-		}
-	}
+	return settings
+}
 
-	plist, err := os.ReadFile(filepath.Join("..", "deploy", "launchd", "com.errandhq.errandd.plist"))
+// TestAgents checks the same of launchd.
+func TestAgents(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"errandd": "<array> <string> /usr/local/bin/errandd",
+		"worker":  "<array> <string> /usr/local/bin/errand <string> worker",
+	} {
+		flat := readAgent(t, filepath.Join("..", "deploy", "launchd", "com.errandhq."+name+".plist"))
+		for _, want := range []string{"<key> AbandonProcessGroup <true>", "<key> Label <string> com.errandhq." + name, want} {
+			if !strings.Contains(flat, want) {
+				t.Errorf("the plist of %s lacks %q: %s", name, want, flat)
+			}
+		}
+	}
+}
+
+// readAgent returns the elements and texts of a property list in one line.
+func readAgent(t *testing.T, path string) string {
+	t.Helper()
+	plist, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -548,10 +584,5 @@ func TestServiceFiles(t *testing.T) {
 			texts = append(texts, "<"+token.Name.Local+">")
 		}
 	}
-	flat := strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), " ")
-	for _, want := range []string{"<key> AbandonProcessGroup <true>", "<key> Label <string> com.errandhq.errandd", "<array> <string> /usr/local/bin/errandd"} {
-		if !strings.Contains(flat, want) {
-			t.Errorf("the plist lacks %q: %s", want, flat)
-		}
-	}
+	return strings.Join(slices.DeleteFunc(texts, func(text string) bool { return text == "" }), " ")
 }
