@@ -265,6 +265,7 @@ type Ledger interface {
 	AuditStore
 	WebhookStore
 	SecretStore
+	CensusStore
 	// Installation returns the identity of this installation.
 	Installation(ctx context.Context) (Installation, error)
 	// Ping reports store_unavailable when the database does not answer.

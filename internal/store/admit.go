@@ -41,6 +41,9 @@ func (s *Store) Admit(ctx context.Context, a automation.Admission) (automation.R
 		return s.Run(ctx, owner, earlier)
 	}
 	s.changed(admitted.ID, admitted.MachineID)
+	var did tally
+	did.admitted(admitted)
+	s.count(did)
 	return *admitted, nil
 }
 

@@ -27,6 +27,7 @@ func (s *Store) DecideSchedule(ctx context.Context, id string) (automation.Sched
 	for _, run := range done.changed {
 		s.changed(run.id, run.machineID)
 	}
+	s.count(done.tally)
 	decision := automation.ScheduleDecision{Admitted: done.ready, Cancelled: done.cancelled}
 	if row.progress.nextWake.valid {
 		decision.NextWake = row.progress.nextWake.time()
@@ -102,6 +103,9 @@ func (s *Store) decide(
 	}
 	if err := recordDrops(ctx, tx, row, d.Drops, now); err != nil {
 		return false, err
+	}
+	for _, drop := range d.Drops {
+		done.dropped(drop)
 	}
 	row.apply(state, d)
 	return d.More, nil
@@ -181,7 +185,7 @@ func (s *Store) cancelEarlier(ctx context.Context, tx querier, ids []string, now
 		if state.CancelRequestedAt != nil {
 			continue
 		}
-		begun, err := cancelIn(ctx, tx, &state.Run, now)
+		begun, err := cancelIn(ctx, tx, &state.Run, now, done)
 		if err != nil {
 			return err
 		}
@@ -192,7 +196,7 @@ func (s *Store) cancelEarlier(ctx context.Context, tx querier, ids []string, now
 }
 
 // cancelIn records a cancel of a run whose row and whose schedule are locked.
-func cancelIn(ctx context.Context, tx querier, run *automation.Run, now time.Time) (begun string, err error) {
+func cancelIn(ctx context.Context, tx querier, run *automation.Run, now time.Time, done *settlement) (begun string, err error) {
 	before, err := rowsOf(run)
 	if err != nil {
 		return "", err
@@ -207,6 +211,7 @@ func cancelIn(ctx context.Context, tx querier, run *automation.Run, now time.Tim
 	if err := updateRows(ctx, tx, run, after, changedSteps(before, after)); err != nil {
 		return "", err
 	}
+	done.moved(run, before, after)
 	run.Revision++
 	return begun, nil
 }
@@ -237,8 +242,10 @@ func (s *Store) admitInstants(
 			return err
 		}
 		done.changed = append(done.changed, runRef{run.ID, run.MachineID})
+		done.admitted(run)
+		done.fired(instant, now)
 		if i+1 < len(instants) && instants[i+1].CancelsEarlier {
-			if _, err := cancelIn(ctx, tx, run, now); err != nil {
+			if _, err := cancelIn(ctx, tx, run, now, done); err != nil {
 				return err
 			}
 			continue

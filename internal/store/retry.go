@@ -29,10 +29,11 @@ func (s *Store) Retry(ctx context.Context, r automation.Retry) (automation.Run, 
 	if err != nil {
 		return automation.Run{}, translate(err)
 	}
-	var admitted, earlier string
+	var admitted *automation.Run
+	var earlier string
 	err = retry(ctx, func() error {
 		return s.write(ctx, durable, func(ctx context.Context, tx querier) (err error) {
-			admitted = ""
+			admitted = nil
 			earlier, err = earlierResult(ctx, tx, of.OwnerID, r.Key, s.now())
 			if err != nil || earlier != "" {
 				return err
@@ -44,19 +45,22 @@ func (s *Store) Retry(ctx context.Context, r automation.Retry) (automation.Run, 
 	if err != nil {
 		return automation.Run{}, err
 	}
-	if admitted == "" {
+	if admitted == nil {
 		return s.Run(ctx, of.OwnerID, earlier)
 	}
-	s.changed(admitted, of.MachineID)
-	return s.Run(ctx, of.OwnerID, admitted)
+	s.changed(admitted.ID, of.MachineID)
+	var did tally
+	did.admitted(admitted)
+	s.count(did)
+	return s.Run(ctx, of.OwnerID, admitted.ID)
 }
 
-// repeat stores the run that repeats another one, and returns its id.
+// repeat stores the run that repeats another one, and returns it.
 func (s *Store) repeat(
 	ctx context.Context, tx querier, of automation.Run, steps []automation.StepRecord, executes snapshot, key automation.Idempotency,
-) (string, error) {
+) (*automation.Run, error) {
 	if err := s.repeatable(ctx, tx, of, &executes.plan); err != nil {
-		return "", err
+		return nil, err
 	}
 	run := s.newRun(automation.Admission{
 		OwnerID: of.OwnerID, Input: executes.input, Trigger: automation.Trigger{Kind: automation.TriggerManual},
@@ -66,14 +70,14 @@ func (s *Store) repeat(
 	}, s.now())
 	run.RetryOf, run.Steps = of.ID, steps
 	if err := insertRun(ctx, tx, run, place{}); err != nil {
-		return "", err
+		return nil, err
 	}
 	if _, err := tx.ExecContext(ctx, `UPDATE steps SET output = (
 			SELECT earlier.output FROM steps earlier WHERE earlier.run_id = $1 AND earlier.position = steps.position)
 		WHERE run_id = $2 AND carried_from <> ''`, of.ID, run.ID); err != nil {
-		return "", fmt.Errorf("carrying the outputs of a run: %w", err)
+		return nil, fmt.Errorf("carrying the outputs of a run: %w", err)
 	}
-	return run.ID, claimKey(ctx, tx, of.OwnerID, key, run.ID, run.ID, run.CreatedAt)
+	return run, claimKey(ctx, tx, of.OwnerID, key, run.ID, run.ID, run.CreatedAt)
 }
 
 // repeatable checks what the admission of a repeated run depends on. The automation and the machine stay as they

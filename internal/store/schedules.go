@@ -384,11 +384,13 @@ func forgetTombstone(ctx context.Context, tx querier, id string) error {
 // runRef names a run that a transaction has changed.
 type runRef struct{ id, machineID string }
 
-// settlement collects what one transaction did to the runs of schedules, for those who are told after its commit.
+// settlement collects what one transaction did, mostly to the runs of schedules, for those who are told after its
+// commit.
 type settlement struct {
 	changed   []runRef
 	ready     []string // runs that may start now
 	cancelled []automation.Cancellation
+	tally
 }
 
 // tell tells whoever listens what a commit has done.
@@ -396,6 +398,7 @@ func (s *Store) tell(done settlement) {
 	for _, run := range done.changed {
 		s.changed(run.id, run.machineID)
 	}
+	s.count(done.tally)
 	if s.options.OnRunReady == nil {
 		return
 	}

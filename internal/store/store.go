@@ -48,6 +48,8 @@ type Options struct {
 	// that waited for an earlier run of its schedule, or that was admitted because its schedule was changed. It
 	// must not block. Nil means that nobody listens.
 	OnRunReady func(runID string)
+	// Observer is told what each commit of this store has done. Nil means that nobody counts.
+	Observer automation.Observer
 }
 
 // Store is the ledger. It is safe for concurrent use; several stores, also of different processes, may be open

@@ -44,7 +44,8 @@ func open(t testing.TB, url string, o storetest.Options) *store.Store {
 	t.Helper()
 	s, err := store.Open(t.Context(), store.Options{
 		URL: url, Now: o.Now, NewID: o.NewID, OnRunChange: o.OnRunChange, OnRunReady: o.OnRunReady, Vault: o.Vault,
-		Logger: slog.New(slog.DiscardHandler),
+		Observer: o.Observer,
+		Logger:   slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatalf("Open: %v", err)

@@ -92,6 +92,7 @@ func (s *Store) save(ctx context.Context, d durability, r *automation.Run, befor
 	}
 	r.Revision++
 	s.changed(r.ID, r.MachineID)
+	done.moved(r, before, after)
 	s.tell(done)
 	return nil
 }

@@ -26,6 +26,7 @@ type Options struct {
 	NewID       func() string
 	OnRunChange func(runID, machineID string)
 	OnRunReady  func(runID string)
+	Observer    automation.Observer
 	Vault       automation.SecretVault
 }
 
@@ -63,6 +64,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Database) {
 		{"ScheduleChanges", scheduleChangeTests},
 		{"ScheduleRaces", scheduleRaceTests},
 		{"Reconcile", reconcileTests},
+		{"Observe", observeTests},
 		{"Machines", machineTests},
 		{"Enrolment", enrolmentTests},
 		{"Hello", helloTests},
@@ -119,12 +121,13 @@ func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 // fixture is a ledger with one owner and one machine.
 type fixture struct {
 	automation.Ledger
-	db      Database
-	clock   *Clock
-	owner   string
-	machine automation.Machine
-	changes changeLog
-	ready   readyLog
+	db       Database
+	clock    *Clock
+	owner    string
+	machine  automation.Machine
+	changes  changeLog
+	ready    readyLog
+	observed sightings
 }
 
 // changeLog counts the notifications about each run.
@@ -173,7 +176,8 @@ func newFixture(t *testing.T, db Database) *fixture {
 	t.Helper()
 	f := &fixture{db: db, clock: NewClock()}
 	f.Ledger = db.Open(t, Options{
-		Now: f.clock.Now, NewID: NewID, OnRunChange: f.changes.record, OnRunReady: f.ready.record, Vault: vault(masterKey),
+		Now: f.clock.Now, NewID: NewID, OnRunChange: f.changes.record, OnRunReady: f.ready.record,
+		Observer: &f.observed, Vault: vault(masterKey),
 	})
 	installation, err := f.Installation(t.Context())
 	if err != nil {
