@@ -1,5 +1,5 @@
 // Package api is the control plane's HTTP face: the REST projection of the command catalog, the machine API,
-// the deliveries of webhooks, health, and the OpenAPI document. It authenticates every route but health, checks the Host header against
+// the deliveries of webhooks, health, metrics, and the OpenAPI document. It authenticates every route but health, checks the Host header against
 // rebinding, bounds bodies, and turns every error into the envelope with a code of the closed set. What a
 // command does is the catalog's business, what a step may do the ledger's.
 package api
@@ -70,6 +70,10 @@ type Options struct {
 	// MCP serves the catalog over the Model Context Protocol. Its requests are authenticated and bounded as those
 	// of REST are, and say in their context who calls; see [catalog.PrincipalOf]. Without it there is nothing.
 	MCP http.Handler
+	// Metrics serves the numbers of this server, for administrators. Without it there is nothing.
+	Metrics http.Handler
+	// Observer is told how calls were answered. Nil means that nobody counts.
+	Observer automation.CallObserver
 	// Ready reports why the control plane cannot serve, or nil.
 	Ready   func(ctx context.Context) error
 	Version string
@@ -92,12 +96,17 @@ type API struct {
 	// from a network that are not authenticated. mcpCalls are the calls of a caller that are served over MCP.
 	held, heldByStrangers, mcpCalls *inflight.Budget
 	openapi                         []byte
+	// routeNames are the documented names of the routes, by their patterns.
+	routeNames map[string]string
 }
 
 // New returns the API of the options.
 func New(o Options) (*API, error) {
+	if o.Observer == nil {
+		o.Observer = unobserved{}
+	}
 	a := &API{
-		Options: o, ends: newEndBroker(o.Ledger, o.Logger), gate: newGate(o.Now),
+		Options: o, ends: newEndBroker(o.Ledger, o.Logger), gate: newGate(o.Now, o.Observer),
 		enrolments: limiter{perSecond: enrolmentsPerSecond, burst: enrolmentBurst},
 		held:       inflight.New(maxHeld), heldByStrangers: inflight.New(maxHeldByStrangers), mcpCalls: inflight.New(maxMCPCalls),
 		callers: &limiter{perSecond: rate.Limit(o.RateLimit), burst: burstSeconds * o.RateLimit},
@@ -113,6 +122,7 @@ func New(o Options) (*API, error) {
 		return nil, fmt.Errorf("reading the trusted proxies: %w", err)
 	}
 	a.handler = a.routes(router)
+	a.nameRoutes(router)
 	return a, nil
 }
 
@@ -134,7 +144,7 @@ func (a *API) MachineAccessChanged(machineID string, revoked bool) { a.ends.clos
 func (a *API) routes(router *gin.Engine) http.Handler {
 	router.HandleMethodNotAllowed = true
 	router.RedirectTrailingSlash = false
-	router.Use(a.identifyRequest, a.recoverPanic, limitBody, secureHeaders, a.checkHost)
+	router.Use(a.observe, a.identifyRequest, a.recoverPanic, limitBody, secureHeaders, a.checkHost)
 	router.NoRoute(func(c *gin.Context) {
 		a.refuse(c, automation.Errorf(automation.CodeNotFound, "there is no route %s", c.Request.URL.Path))
 	})
@@ -152,6 +162,10 @@ func (a *API) routes(router *gin.Engine) http.Handler {
 	if a.TemporalUI != nil {
 		router.Any("/temporal", a.temporal)
 		router.Any("/temporal/*below", a.temporal)
+	}
+
+	if a.Metrics != nil {
+		router.GET("/metrics", a.requireUser, a.metrics)
 	}
 
 	if a.MCP != nil {

@@ -50,6 +50,7 @@ type world struct {
 	received atomic.Int64
 	// database is the file of the ledger.
 	database string
+	observed calls
 
 	now       func() time.Time
 	ahead     atomic.Int64 // of the clock, in nanoseconds
@@ -100,7 +101,7 @@ func newWorldWith(t testing.TB, change func(*worldOptions)) *world {
 	t.Helper()
 	options := worldOptions{now: time.Now}
 	change(&options)
-	w := &world{t: t, now: options.now, log: &syncBuffer{}}
+	w := &world{t: t, now: options.now, log: &syncBuffer{}, observed: calls{make(chan string, 10_000)}}
 	logger := slog.New(slog.NewTextHandler(w.log, nil))
 	changes := notify.New()
 	vault, err := sealing.New("key", bytes.Repeat([]byte{1}, sealing.KeySize))
@@ -147,7 +148,8 @@ func newWorldWith(t testing.TB, change func(*worldOptions)) *world {
 		Machines: machines{w}, Ledger: ledger,
 		TrustedProxies: options.proxies, RateLimit: options.rate,
 		InstallationID: install.ID, Namespace: "errand", AllowedHosts: []string{"127.0.0.1", "errand.example.com"},
-		Ready: ledger.Ping, Version: "test", Now: w.clock, NewID: newID, Logger: logger,
+		Ready: ledger.Ping, Version: "test", Observer: w.observed,
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, figures) }), Now: w.clock, NewID: newID, Logger: logger,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -325,7 +327,7 @@ func TestEveryRouteButHealthIsAuthenticated(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	routes := []string{
-		"POST /v1/machine/hello", "POST /v1/machine/alive", "POST /v1/machine/steps/begin", "POST /v1/machine/steps/finish",
+		"GET /metrics", "POST /v1/machine/hello", "POST /v1/machine/alive", "POST /v1/machine/steps/begin", "POST /v1/machine/steps/finish",
 		"GET /v1/machine/events", "POST /v1/machine/enroll",
 	}
 	for _, command := range catalog.Commands() {

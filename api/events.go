@@ -144,9 +144,7 @@ func (b *endBroker) connect(machineID string) (*eventStream, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.streams[machineID]) >= maxStreams {
-		refusal := automation.Errorf(automation.CodeRateLimited, "the machine has %d event streams open, more are not allowed", maxStreams)
-		refusal.RetryAfter = writeTimeout
-		return nil, refusal
+		return nil, underWay(writeTimeout, fmt.Sprintf("the machine has %d event streams open, more are not allowed", maxStreams))
 	}
 	if b.streams[machineID] == nil {
 		b.streams[machineID] = map[*eventStream]struct{}{}

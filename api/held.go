@@ -25,12 +25,23 @@ const (
 	pieceBytes = 64 << 10
 )
 
+// underWayError refuses a caller who has too much under way at the same time.
+type underWayError struct{ refusal *automation.Error }
+
+func (e underWayError) Error() string { return e.refusal.Error() }
+
+// Unwrap returns what the caller is told.
+func (e underWayError) Unwrap() error { return e.refusal }
+
+// underWay refuses a caller with a sentence that says what there is too much of, and when to try again.
+func underWay(retryAfter time.Duration, message string) error {
+	return underWayError{&automation.Error{Code: automation.CodeRateLimited, RetryAfter: retryAfter, Message: message}}
+}
+
 // tooMuchHeld refuses a request for which its caller has no room left.
 func tooMuchHeld() error {
-	return &automation.Error{
-		Code: automation.CodeRateLimited, RetryAfter: time.Second,
-		Message: "too many large requests and answers of yours are under way at the same time; try again when some have ended",
-	}
+	return underWay(time.Second,
+		"too many large requests and answers of yours are under way at the same time; try again when some have ended")
 }
 
 // boundHeld counts what a known caller has in memory, and refuses a request when that is too much already.

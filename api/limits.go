@@ -108,22 +108,24 @@ func (l *limiter) exhausted(key string, now time.Time) bool {
 // gate bounds what wrong credentials cost, for each address by itself, without shutting out right ones.
 type gate struct {
 	now      func() time.Time
+	observer automation.CallObserver
 	failures limiter
 
 	mu   sync.Mutex
 	good recent[[sha256.Size]byte, time.Time]
 }
 
-func newGate(now func() time.Time) *gate {
-	return &gate{now: now, failures: limiter{perSecond: failuresPerSecond, burst: failuresPerSecond}}
+func newGate(now func() time.Time, observer automation.CallObserver) *gate {
+	return &gate{now: now, observer: observer, failures: limiter{perSecond: failuresPerSecond, burst: failuresPerSecond}}
 }
 
 // pass looks at a credential with check, unless its address has sent too many wrong ones and it has not been right
 // lately; then it is rate_limited.
-func (g *gate) pass(address, credential string, check func() error) error {
+func (g *gate) pass(address string, kind automation.CredentialKind, credential string, check func() error) error {
 	source, hash := network(address), sha256.Sum256([]byte(credential))
 	now := g.now()
 	if g.failures.exhausted(source, now) && !g.wasGood(hash, now) {
+		g.observer.CallLimited(automation.LimitWrongCredentials)
 		return &automation.Error{
 			Code: automation.CodeRateLimited, RetryAfter: time.Second,
 			Message: "too many wrong credentials come from your address; try again in a moment",
@@ -136,7 +138,10 @@ func (g *gate) pass(address, credential string, check func() error) error {
 		defer g.mu.Unlock()
 		g.good.put(hash, now)
 	case automation.CodeUnauthorized:
+		g.observer.CredentialRefused(kind)
 		g.failures.take(source, now)
+	case automation.CodeMachineRevoked:
+		g.observer.CredentialRefused(kind)
 	}
 	return err
 }
@@ -172,7 +177,7 @@ func (a *API) User(ctx context.Context, token string) (catalog.Principal, error)
 		return principal, err
 	}
 	var principal catalog.Principal
-	err := a.gate.pass(origin.Address, token, func() (err error) {
+	err := a.gate.pass(origin.Address, automation.CredentialToken, token, func() (err error) {
 		principal, err = a.Users.User(ctx, token)
 		return err
 	})
@@ -194,6 +199,7 @@ func (a *API) limitCaller(p catalog.Principal) error {
 	if wait == 0 {
 		return nil
 	}
+	a.Observer.CallLimited(automation.LimitCaller)
 	return &automation.Error{
 		Code: automation.CodeRateLimited, RetryAfter: wait,
 		Message: "this " + string(p.Actor.Kind) + " calls too often: more than ERRAND_RATE_LIMIT allows; wait as long as Retry-After says",

@@ -21,6 +21,7 @@ const (
 func (a *API) enroll(c *gin.Context) {
 	address := catalog.PrincipalOf(c.Request.Context()).Origin.Address
 	if wait := a.enrolments.take(network(address), a.Now()); wait > 0 {
+		a.Observer.CallLimited(automation.LimitEnrolments)
 		a.refuse(c, &automation.Error{
 			Code: automation.CodeRateLimited, RetryAfter: wait, Message: "too many enrolments are tried from your address; wait a moment",
 		})
@@ -35,6 +36,9 @@ func (a *API) enroll(c *gin.Context) {
 	}
 	machine, err := a.Machines.Enroll(c.Request.Context(), request)
 	if err != nil {
+		if automation.CodeOf(err) == automation.CodeUnauthorized {
+			a.Observer.CredentialRefused(automation.CredentialCode)
+		}
 		a.refuse(c, err)
 		return
 	}
@@ -53,7 +57,7 @@ func (a *API) enroll(c *gin.Context) {
 func (a *API) issueToken(c *gin.Context) {
 	var answer automation.TokenAnswer
 	address := catalog.PrincipalOf(c.Request.Context()).Origin.Address
-	err := a.gate.pass(address, credentialOf(c.Request), func() (err error) {
+	err := a.gate.pass(address, automation.CredentialMachine, credentialOf(c.Request), func() (err error) {
 		answer, err = a.Machines.IssueToken(c.Request.Context(), callOf(c.Request))
 		return err
 	})

@@ -22,10 +22,8 @@ func (a *API) mcp(c *gin.Context) {
 	}
 	caller := c.GetString(keyCaller)
 	if !a.mcpCalls.Take(caller, 1) {
-		a.refuse(c, &automation.Error{
-			Code: automation.CodeRateLimited, RetryAfter: time.Second,
-			Message: fmt.Sprintf("%d calls of yours are being served over MCP at the same time, more are not allowed; try again when one has ended", maxMCPCalls),
-		})
+		a.refuse(c, underWay(time.Second, fmt.Sprintf(
+			"%d calls of yours are being served over MCP at the same time, more are not allowed; try again when one has ended", maxMCPCalls)))
 		return
 	}
 	defer a.mcpCalls.Give(caller, 1)

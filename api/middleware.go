@@ -141,6 +141,7 @@ func (a *API) requireUser(c *gin.Context) {
 func (a *API) authenticate(c *gin.Context) (catalog.Principal, error) {
 	// Of two credentials whoever stands in front may have looked at the other one.
 	if sent := c.Request.Header.Values("Authorization"); len(sent) > 1 {
+		a.Observer.CredentialRefused(automation.CredentialNone)
 		return catalog.Principal{}, automation.Errorf(automation.CodeUnauthorized,
 			"the request carries %d Authorization headers; send one", len(sent))
 	}
@@ -187,12 +188,13 @@ func (a *API) authenticateMachine(c *gin.Context) (automation.Machine, error) {
 	r := c.Request
 	if r.Header.Get("Authorization") == "" {
 		c.Header("WWW-Authenticate", "Bearer")
+		a.Observer.CredentialRefused(automation.CredentialNone)
 		return automation.Machine{}, automation.Errorf(automation.CodeUnauthorized,
 			"the request carries no credential; send the header Authorization: Bearer <token>")
 	}
 	var machine automation.Machine
 	origin := catalog.PrincipalOf(r.Context()).Origin
-	err := a.gate.pass(origin.Address, credentialOf(r), func() (err error) {
+	err := a.gate.pass(origin.Address, automation.CredentialMachine, credentialOf(r), func() (err error) {
 		machine, err = a.Machines.AuthenticateMachine(r.Context(), callOf(r))
 		return err
 	})

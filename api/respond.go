@@ -43,6 +43,9 @@ func (a *API) answer(c *gin.Context, status int, body any) {
 // refuse writes an error and ends the request. An error without a code of the closed set is internal: its
 // text goes to the log, beside the id of the request.
 func (a *API) refuse(c *gin.Context, err error) {
+	if _, ok := errors.AsType[underWayError](err); ok {
+		a.Observer.CallLimited(automation.LimitUnderWay)
+	}
 	body := a.envelope(c, err)
 	var e *automation.Error
 	if errors.As(err, &e) && e.RetryAfter > 0 {

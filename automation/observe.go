@@ -46,3 +46,38 @@ type CensusStore interface {
 	// Census counts unfinished runs and machines; engineUp says whether the engine answers, for which runs may wait.
 	Census(ctx context.Context, engineUp bool) (Census, error)
 }
+
+// CredentialKind says what a caller presented.
+type CredentialKind string
+
+// The kinds of credentials that calls are refused for: there was none, or not a single one, a bearer
+// token, the proof of a machine, a one-time code of enrolment.
+const (
+	CredentialNone    CredentialKind = "none"
+	CredentialToken   CredentialKind = "token"
+	CredentialMachine CredentialKind = "machine"
+	CredentialCode    CredentialKind = "code"
+)
+
+// CallLimit is a bound on how often something may be called.
+type CallLimit string
+
+// The bounds: of the calls of one key, person or machine (ERRAND_RATE_LIMIT); of what one machine asks and sends; of
+// wrong credentials from one address; of enrolments from one address; of what a caller has under way at the same time.
+const (
+	LimitCaller           CallLimit = "caller"
+	LimitMachine          CallLimit = "machine"
+	LimitWrongCredentials CallLimit = "wrong_credentials"
+	LimitEnrolments       CallLimit = "enrolments"
+	LimitUnderWay         CallLimit = "under_way"
+)
+
+// CallObserver is told how calls of this server were answered, for whoever counts. Its methods must not block.
+type CallObserver interface {
+	// CallAnswered: a request was answered. The route is the pattern that it matched, or "other", and so is its method.
+	CallAnswered(method, route string, status int, took time.Duration)
+	// CredentialRefused: a credential stands for nobody, or for somebody whose access has ended.
+	CredentialRefused(kind CredentialKind)
+	// CallLimited: a call was refused because there were too many.
+	CallLimited(limit CallLimit)
+}

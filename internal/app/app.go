@@ -34,6 +34,7 @@ import (
 	"github.com/errandhq/errand/internal/lockfile"
 	"github.com/errandhq/errand/internal/machinelimit"
 	"github.com/errandhq/errand/internal/machinestate"
+	"github.com/errandhq/errand/internal/metrics"
 	"github.com/errandhq/errand/internal/notify"
 	"github.com/errandhq/errand/internal/sealing"
 	"github.com/errandhq/errand/internal/store"
@@ -47,6 +48,7 @@ type App struct {
 	now      func() time.Time
 	newID    func() string
 	began    time.Time
+	metrics  *metrics.Metrics
 
 	lock       *os.File
 	serverID   string // names this server in leases
@@ -85,6 +87,9 @@ func New(settings config.Config, logger *slog.Logger) *App {
 		settings: settings, logger: logger, now: time.Now, began: time.Now(),
 		newID:   func() string { return uuid.Must(uuid.NewV7()).String() },
 		changes: notify.New(), failed: make(chan error, 4),
+		metrics: metrics.New(metrics.Options{
+			Version: buildinfo.Version(), Now: time.Now, Logger: logger.With("component", "metrics"),
+		}),
 	}
 }
 
@@ -279,7 +284,7 @@ func (a *App) prepareIdentity(context.Context) error {
 	if a.token, a.tokenHash, err = identity.NewRuntimeToken(); err != nil {
 		return err
 	}
-	a.limits = machinelimit.New(machinelimit.Options{Now: a.now})
+	a.limits = machinelimit.New(machinelimit.Options{Now: a.now, Refused: a.machineLimited})
 	a.enroller = identity.NewEnroller(identity.EnrollerOptions{Ledger: a.ledger, Now: a.now})
 	// Derived from the master key, so that servers with the same one accept each other's tokens.
 	tokens, err := identity.NewTokens(identity.DeriveKey(a.masterKey, "machine access tokens"), a.install.ID)
@@ -352,11 +357,13 @@ func (a *App) serve(background context.Context) error {
 		TrustedProxies: a.settings.TrustedProxies, RateLimit: a.settings.RateLimit,
 		InstallationID: a.install.ID, Namespace: a.engine.Namespace(),
 		AllowedHosts: a.allowedHosts(), TemporalUI: temporalUI, Ready: a.ready,
+		Metrics: a.metrics.Handler(), Observer: a.metrics,
 		Version: buildinfo.Version(), Now: a.now, NewID: a.newID, Logger: a.logger.With("component", "api"),
 	})
 	if err != nil {
 		return err
 	}
+	a.watchMetrics()
 	a.goBackground(func() { a.api.Run(background) })
 	a.goBackground(func() { a.doChores(background) })
 	a.goBackground(func() { a.watchAccess(background) })
@@ -375,8 +382,9 @@ func (a *App) newGateway() (*gateway.Gateway, error) {
 	return gateway.New(gateway.Options{
 		Upstream: a.engine.Client().WorkflowService(), Namespace: a.engine.Namespace(), InstallationID: a.install.ID,
 		Authenticator: machines{a}, Received: a.limits.Received, TokenKey: identity.DeriveKey(a.masterKey, "gateway task tokens"),
-		Seen:   func(machineID string) { a.goBackground(func() { a.machineSeen(machineID) }) },
-		Logger: a.logger.With("component", "gateway"),
+		Seen:    func(machineID string) { a.goBackground(func() { a.machineSeen(machineID) }) },
+		Refused: a.machineRefused,
+		Logger:  a.logger.With("component", "gateway"),
 	})
 }
 
@@ -384,7 +392,7 @@ func (a *App) newGateway() (*gateway.Gateway, error) {
 func (a *App) newReceiver() (*hooks.Receiver, error) {
 	return hooks.New(hooks.Options{
 		Ledger: a.ledger, Vault: a.vault, Admitted: a.starter.Admitted, Now: a.now,
-		Logger: a.logger.With("component", "hooks"),
+		Answered: a.metrics.DeliveryAnswered, Logger: a.logger.With("component", "hooks"),
 	})
 }
 

@@ -74,6 +74,7 @@ func (a *App) openWith(ctx context.Context, master []byte) (*store.Store, *seali
 		URL: databaseOf(a.settings), Now: a.now, NewID: a.newID, Vault: vault, Logger: a.logger,
 		OnRunChange: func(runID, _ string) { a.changes.Notify(runID) },
 		OnRunReady:  a.runReady,
+		Observer:    a.metrics,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -199,7 +199,7 @@ func TestErrandStaysSmall(t *testing.T) {
 		"go.temporal.io/server",
 		"github.com/jackc/pgx", "modernc.org/sqlite", "github.com/lib/pq", "github.com/go-sql-driver/mysql", "github.com/mattn/go-sqlite3",
 		"github.com/pressly/goose",
-		"github.com/gin-gonic/gin", "github.com/danielgtaylor/huma",
+		"github.com/gin-gonic/gin", "github.com/danielgtaylor/huma", "github.com/prometheus/client_golang",
 		module + "/api", module + "/migrations",
 		module + "/internal/store", module + "/internal/embedded", module + "/internal/app",
 	}

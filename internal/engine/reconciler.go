@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -80,7 +81,9 @@ type Reconciler struct {
 	ReconcilerOptions
 	lists, calls *rate.Limiter
 	stalls       automation.StallWatch
-	repairs      Repairs
+
+	mu      sync.Mutex
+	repairs Repairs
 }
 
 // NewReconciler returns a reconciler, not running yet.
@@ -90,6 +93,20 @@ func NewReconciler(o ReconcilerOptions) *Reconciler {
 		lists:             rate.NewLimiter(listsPerSecond, listsPerSecond),
 		calls:             rate.NewLimiter(callsPerSecond, callsPerSecond),
 	}
+}
+
+// Repairs returns what has been repaired since the start.
+func (r *Reconciler) Repairs() Repairs {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.repairs
+}
+
+// count notes something in the repairs.
+func (r *Reconciler) count(note func(*Repairs)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	note(&r.repairs)
 }
 
 // Run works until ctx ends.
@@ -119,7 +136,7 @@ func (r *Reconciler) pass(ctx context.Context) {
 	if r.Engine.Refresh(ctx) != nil {
 		return // the engine has said so
 	}
-	before := r.repairs
+	before := r.Repairs()
 	for _, step := range []struct {
 		problem string
 		run     func(ctx context.Context) error
@@ -132,10 +149,10 @@ func (r *Reconciler) pass(ctx context.Context) {
 			break
 		}
 	}
-	if r.repairs != before {
+	if all := r.Repairs(); all != before {
 		r.Logger.WarnContext(ctx, "runs and workflows did not agree; since the start of this server there were",
-			"cancelled", r.repairs.Cancelled, "restarted", r.repairs.Restarted, "redispatched", r.repairs.Redispatched,
-			"told", r.repairs.Told, "ended", r.repairs.Ended, "unknown", r.repairs.Unknown)
+			"cancelled", all.Cancelled, "restarted", all.Restarted, "redispatched", all.Redispatched,
+			"told", all.Told, "ended", all.Ended, "unknown", all.Unknown)
 	}
 }
 
@@ -161,7 +178,7 @@ func (r *Reconciler) compare(ctx context.Context) error {
 		}
 		token, unknown = next, unknown+n
 	}
-	r.repairs.Unknown = unknown
+	r.count(func(n *Repairs) { n.Unknown = unknown })
 	return r.missing(ctx, before, open)
 }
 
@@ -200,10 +217,10 @@ func (r *Reconciler) endStray(ctx context.Context, workflow OpenWorkflow, stray 
 		return err
 	}
 	if stray == automation.StraySuperseded {
-		r.repairs.Ended++
+		r.count(func(n *Repairs) { n.Ended++ })
 		return r.Engine.EndSuperseded(ctx, workflow.RunID, workflow.Generation)
 	}
-	r.repairs.Told++
+	r.count(func(n *Repairs) { n.Told++ })
 	return r.Engine.NotifyCancel(ctx, workflow.RunID, workflow.Generation, automation.CancelNotice{})
 }
 
@@ -244,9 +261,9 @@ func (r *Reconciler) repair(ctx context.Context, run automation.OpenRun) error {
 		"workflow", closed.End, "by", closed.By, "reason", closed.Reason, "repair", repair)
 	switch repair {
 	case automation.RepairCancelled:
-		r.repairs.Cancelled++
+		r.count(func(n *Repairs) { n.Cancelled++ })
 	case automation.RepairRestarted:
-		r.repairs.Restarted++
+		r.count(func(n *Repairs) { n.Restarted++ })
 		r.Admitted(run.ID)
 	case automation.RepairNone:
 	}
@@ -270,7 +287,7 @@ func (r *Reconciler) watchStalls(ctx context.Context) error {
 		}
 		r.Logger.WarnContext(ctx, "a step was dispatched and has not begun, although its machine has free slots; it is dispatched again",
 			"run", step.RunID, "step", step.StepID)
-		r.repairs.Redispatched++
+		r.count(func(n *Repairs) { n.Redispatched++ })
 		if err := r.calls.Wait(ctx); err != nil {
 			return err
 		}

@@ -32,6 +32,7 @@ type twoSides struct {
 	lists    int
 	looks    int // at single workflows
 	done     []string
+	repairs  engine.Repairs // that the last reconciler has counted
 }
 
 func newTwoSides() *twoSides {
@@ -198,9 +199,18 @@ func reconcile(t *testing.T, w *twoSides, during time.Duration) []string {
 	}()
 	time.Sleep(during)
 	synctest.Wait()
+	w.repairs = r.Repairs()
 	stop()
 	<-ended
 	return w.done
+}
+
+// wantRepairs checks what the last reconciler has counted.
+func (w *twoSides) wantRepairs(t *testing.T, want engine.Repairs) {
+	t.Helper()
+	if diff := cmp.Diff(want, w.repairs); diff != "" {
+		t.Errorf("counted (-want +got):\n%s", diff)
+	}
 }
 
 func TestRunsWithoutAWorkflowAreRepaired(t *testing.T) {
@@ -219,6 +229,7 @@ func TestRunsWithoutAWorkflowAreRepaired(t *testing.T) {
 		if diff := cmp.Diff(want, reconcile(t, w, time.Second)); diff != "" {
 			t.Errorf("done (-want +got):\n%s", diff)
 		}
+		w.wantRepairs(t, engine.Repairs{Cancelled: 1, Restarted: 1})
 	})
 }
 
@@ -236,6 +247,7 @@ func TestOpenWorkflowsWithoutARunAreEnded(t *testing.T) {
 		if diff := cmp.Diff([]string{"end going on/1", "tell finished/1"}, reconcile(t, w, time.Second)); diff != "" {
 			t.Errorf("done (-want +got):\n%s", diff)
 		}
+		w.wantRepairs(t, engine.Repairs{Told: 1, Ended: 1, Unknown: 1})
 	})
 }
 
@@ -291,6 +303,7 @@ func TestALostTaskIsDispatchedAgain(t *testing.T) {
 		if diff := cmp.Diff([]string{"dispatch lost/3 a"}, reconcile(t, w, automation.StalledAfter+time.Minute)); diff != "" {
 			t.Errorf("done (-want +got):\n%s", diff)
 		}
+		w.wantRepairs(t, engine.Repairs{Redispatched: 1})
 	})
 }
 

@@ -66,7 +66,9 @@ type Options struct {
 	Seen func(machineID string)
 	// Received is called with a machine's id and the size of each of its requests. It must not block.
 	Received func(machineID string, bytes int)
-	Logger   *slog.Logger
+	// Refused is called when a call is refused because its credential is not that of a machine. It must not block.
+	Refused func()
+	Logger  *slog.Logger
 	// MaxPoll replaces DefaultMaxPoll.
 	MaxPoll time.Duration
 	// MaxPollsPerMachine replaces DefaultMaxPollsPerMachine.
@@ -79,6 +81,7 @@ type Gateway struct {
 	polls    *pollRegistry
 	auth     Authenticator
 	received func(machineID string, bytes int)
+	refused  func()
 	held     *inflight.Budget
 	log      *slog.Logger
 }
@@ -97,6 +100,9 @@ func New(o Options) (*Gateway, error) {
 	if o.Received == nil {
 		o.Received = func(string, int) {}
 	}
+	if o.Refused == nil {
+		o.Refused = func() {}
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -106,7 +112,10 @@ func New(o Options) (*Gateway, error) {
 	if o.MaxPollsPerMachine <= 0 {
 		o.MaxPollsPerMachine = DefaultMaxPollsPerMachine
 	}
-	g := &Gateway{polls: newPollRegistry(o.MaxPollsPerMachine), auth: o.Authenticator, received: o.Received, held: inflight.New(maxHeld), log: o.Logger}
+	g := &Gateway{
+		polls: newPollRegistry(o.MaxPollsPerMachine), auth: o.Authenticator, received: o.Received, refused: o.Refused,
+		held: inflight.New(maxHeld), log: o.Logger,
+	}
 	g.server = grpc.NewServer(
 		grpc.MaxRecvMsgSize(MaxMessageBytes),
 		grpc.ChainUnaryInterceptor(g.recoverPanics, admit),
@@ -146,6 +155,7 @@ func (g *Gateway) refusal(ctx context.Context, err error) error {
 	}
 	switch automation.CodeOf(err) {
 	case automation.CodeUnauthorized, automation.CodeMachineRevoked, automation.CodeNotFound:
+		g.refused()
 		return status.Error(codes.Unauthenticated, message)
 	case automation.CodeForbidden:
 		return status.Error(codes.PermissionDenied, message)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -132,7 +133,8 @@ func TestAuthenticatorGetsTheCall(t *testing.T) {
 
 func TestAuthenticationErrors(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, nil)
+	var refused atomic.Int64
+	s := newStage(t, func(o *gateway.Options) { o.Refused = func() { refused.Add(1) } })
 	tests := map[string]struct {
 		err     error
 		code    codes.Code
@@ -152,6 +154,9 @@ func TestAuthenticationErrors(t *testing.T) {
 		if status.Code(err) != test.code || status.Convert(err).Message() != test.message {
 			t.Errorf("%s: %v, want %v %q", name, err, test.code, test.message)
 		}
+	}
+	if n := refused.Load(); n != 3 { // unauthorized, revoked, unknown
+		t.Errorf("%d refused credentials were told, want 3", n)
 	}
 	if !strings.Contains(s.logs.String(), "secret cause") {
 		t.Error("the cause of an internal error is not in the log")
@@ -531,6 +536,9 @@ func TestPollsOfOneMachineAreLimited(t *testing.T) {
 	_, err := c.PollActivityTaskQueue(t.Context(), pollOf(machineA))
 	wantStatus(t, err, codes.ResourceExhausted, "16 open polls")
 	s.startPoll(t, ctx, s.machine(t, machineB), pollOf(machineB))
+	if n := s.gateway.OpenPolls(); n != gateway.DefaultMaxPollsPerMachine+1 {
+		t.Errorf("%d polls are open, want %d", n, gateway.DefaultMaxPollsPerMachine+1)
+	}
 	cancel()
 	for _, poll := range open {
 		receive(t, poll, "a cancelled poll")

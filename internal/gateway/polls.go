@@ -86,3 +86,10 @@ func (r *pollRegistry) draining() bool {
 	defer r.mu.Unlock()
 	return r.drained
 }
+
+// OpenPolls returns how many polls of machines are open.
+func (g *Gateway) OpenPolls() int {
+	g.polls.mu.Lock()
+	defer g.polls.mu.Unlock()
+	return len(g.polls.open)
+}

@@ -44,6 +44,9 @@ type Options struct {
 	// Admitted asks for the start of a run's workflow. It returns at once.
 	Admitted func(runID string)
 	Now      func() time.Time
+	// Answered is told how each delivery was answered: with "" when it has a run, else with the code of the refusal.
+	// It must not block. Nil means that nobody counts.
+	Answered func(refusal automation.Code)
 	Logger   *slog.Logger
 }
 
@@ -58,6 +61,9 @@ type Receiver struct {
 
 // New returns a receiver.
 func New(o Options) (*Receiver, error) {
+	if o.Answered == nil {
+		o.Answered = func(automation.Code) {}
+	}
 	r := &Receiver{
 		Options:  o,
 		sources:  newLimiters(refusedPerSecond, refusedBurst, maxLimiters),
@@ -78,6 +84,7 @@ func New(o Options) (*Receiver, error) {
 // body of a delivery is read.
 func (r *Receiver) Permit(source string) error {
 	if wait := r.sources.wait(source, r.Now()); wait > 0 {
+		r.Answered(automation.CodeRateLimited)
 		return limited(wait, "too many deliveries from this address were refused")
 	}
 	return nil
@@ -87,6 +94,12 @@ func (r *Receiver) Permit(source string) error {
 // repeat. It returns after the commit of the admission and waits for nothing else. Errors: unauthorized for
 // everything that is not verified, rate_limited, payload_too_large, store_unavailable, and those of an admission.
 func (r *Receiver) Deliver(ctx context.Context, source, id string, request webhook.Request) (automation.Run, error) {
+	run, err := r.deliver(ctx, source, id, request)
+	r.Answered(automation.CodeOf(err))
+	return run, err
+}
+
+func (r *Receiver) deliver(ctx context.Context, source, id string, request webhook.Request) (automation.Run, error) {
 	target, delivery, reason, err := r.verify(ctx, id, request)
 	if err != nil {
 		return automation.Run{}, err

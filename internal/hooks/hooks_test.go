@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"testing"
 	"time"
@@ -64,6 +65,7 @@ type world struct {
 	vault   *vault
 	now     time.Time
 	started []string
+	answers map[automation.Code]int
 	log     bytes.Buffer
 }
 
@@ -73,7 +75,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{now: time.Unix(1_800_000_000, 0), vault: &vault{Vault: inner}}
+	w := &world{now: time.Unix(1_800_000_000, 0), vault: &vault{Vault: inner}, answers: map[automation.Code]int{}}
 	sealed, err := inner.Seal("hook", secret)
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +86,9 @@ func newWorld(t *testing.T) *world {
 	}}
 	w.Receiver, err = hooks.New(hooks.Options{
 		Ledger: w.ledger, Vault: w.vault, Now: func() time.Time { return w.now },
-		Admitted: func(id string) { w.started = append(w.started, id) }, Logger: slog.New(slog.NewTextHandler(&w.log, nil)),
+		Admitted: func(id string) { w.started = append(w.started, id) },
+		Answered: func(refusal automation.Code) { w.answers[refusal]++ },
+		Logger:   slog.New(slog.NewTextHandler(&w.log, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -128,6 +132,12 @@ func TestDeliver(t *testing.T) {
 	}
 	if len(w.started) != 1 {
 		t.Errorf("refused runs were started: %v", w.started)
+	}
+	want := map[automation.Code]int{
+		"": 1, automation.CodeUnauthorized: 2, automation.CodeMachineRevoked: 1, automation.CodeStoreUnavailable: 1,
+	}
+	if !maps.Equal(w.answers, want) {
+		t.Errorf("the answers were told as %v, want %v", w.answers, want)
 	}
 }
 
@@ -188,6 +198,9 @@ func TestSourcesAreLimited(t *testing.T) {
 	}
 	err := w.Permit("bad")
 	wantCode(t, "after them", err, automation.CodeRateLimited)
+	if n := w.answers[automation.CodeRateLimited]; n != 2 { // the end of the loop, and the call after it
+		t.Errorf("%d deliveries were told as limited, want 2", n)
+	}
 	if e, ok := errors.AsType[*automation.Error](err); !ok || e.RetryAfter <= 0 || e.RetryAfter > time.Second {
 		t.Errorf("the refusal is %v", err)
 	}

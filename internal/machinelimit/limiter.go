@@ -31,6 +31,8 @@ type Options struct {
 	Bytes      float64 // a second
 	BytesBurst int
 	Now        func() time.Time // default: time.Now
+	// Refused is told of each call that is refused; it must not block. Nil means that nobody counts.
+	Refused func()
 }
 
 // Limiter counts for all machines. It is safe for concurrent use. Its memory grows with the machines that have
@@ -54,6 +56,9 @@ func New(o Options) *Limiter {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	if o.Refused == nil {
+		o.Refused = func() {}
+	}
 	return &Limiter{o: o, machines: map[string]*budget{}}
 }
 
@@ -61,9 +66,11 @@ func New(o Options) *Limiter {
 func (l *Limiter) Call(machineID string) error {
 	b, now := l.of(machineID), l.o.Now()
 	if owed := -b.bytes.TokensAt(now); owed > 0 {
+		l.o.Refused()
 		return tooMuch("the machine sends more than %d bytes a second; slow down", int(l.o.Bytes), owed/l.o.Bytes)
 	}
 	if !b.calls.AllowN(now, 1) {
+		l.o.Refused()
 		return tooMuch("the machine makes more than %d calls a second; slow down", int(l.o.Calls), (1-b.calls.TokensAt(now))/l.o.Calls)
 	}
 	return nil

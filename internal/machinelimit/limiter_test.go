@@ -21,7 +21,10 @@ func retryAfter(t *testing.T, err error) time.Duration {
 func TestCalls(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000, 0)
-	l := machinelimit.New(machinelimit.Options{Calls: 2, CallBurst: 4, Now: func() time.Time { return now }})
+	refused := 0
+	l := machinelimit.New(machinelimit.Options{
+		Calls: 2, CallBurst: 4, Now: func() time.Time { return now }, Refused: func() { refused++ },
+	})
 	for range 4 {
 		if err := l.Call("a"); err != nil {
 			t.Fatal(err)
@@ -35,12 +38,18 @@ func TestCalls(t *testing.T) {
 	if err := l.Call("a"); err != nil {
 		t.Errorf("after the wait: %v", err)
 	}
+	if refused != 1 {
+		t.Errorf("%d refusals were told, want 1", refused)
+	}
 }
 
 func TestBytes(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000, 0)
-	l := machinelimit.New(machinelimit.Options{Bytes: 10, BytesBurst: 100, Now: func() time.Time { return now }})
+	refused := 0
+	l := machinelimit.New(machinelimit.Options{
+		Bytes: 10, BytesBurst: 100, Now: func() time.Time { return now }, Refused: func() { refused++ },
+	})
 	l.Received("a", 100)
 	if err := l.Call("a"); err != nil {
 		t.Fatalf("within the burst: %v", err)
@@ -58,5 +67,8 @@ func TestBytes(t *testing.T) {
 	now = now.Add(time.Second)
 	if err := l.Call("a"); err != nil {
 		t.Errorf("after the wait: %v", err)
+	}
+	if refused != 2 {
+		t.Errorf("%d refusals were told, want 2", refused)
 	}
 }
