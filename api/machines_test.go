@@ -130,6 +130,7 @@ func TestStreamsOfOneMachineAreLimited(t *testing.T) {
 	if a.status != http.StatusTooManyRequests || a.header.Get("Retry-After") == "" {
 		t.Errorf("one stream too many: %d %s", a.status, a.body)
 	}
+	w.observed.until(t, "limited under_way")
 }
 
 func TestTokenEndpoint(t *testing.T) {
