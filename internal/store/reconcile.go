@@ -22,8 +22,9 @@ func (s *Store) OpenRuns(
 	if err := checkEngine(engineID); err != nil {
 		return nil, err
 	}
+	// A held run is in no engine. To say so makes each page a range of an index.
 	var q statement
-	q.add(`SELECT id, generation, created_at FROM runs WHERE finished_at IS NULL AND engine_id = ? AND created_at < ?`,
+	q.add(`SELECT id, generation, created_at FROM runs WHERE finished_at IS NULL AND NOT held AND engine_id = ? AND created_at < ?`,
 		engineID, at(before))
 	if after.ID != "" {
 		q.add(` AND (created_at, id) > (?, ?)`, at(after.CreatedAt), after.ID)
