@@ -119,8 +119,10 @@ type RunStore interface {
 	// RequestCancel records a cancel; see [Run.Cancel]. Errors: not_found, already_finished.
 	RequestCancel(ctx context.Context, ownerID, id, reason string, force bool) (Cancellation, error)
 	// RequestCancels records a cancel of unfinished runs of a selection for which none is recorded yet, oldest
-	// first, and returns those that it recorded: a part of them at a time, and none when there are no more. A run
-	// that ends meanwhile is left out. On an error it returns those that were recorded before it.
+	// first, and returns those that it recorded: a part of them at a time, and none when there are no more. Runs that
+	// wait for an earlier one of their schedule come before all others: else the end of that one would start the next,
+	// just to be cancelled. A run that ends meanwhile is left out. On an error it returns those that were recorded
+	// before it.
 	RequestCancels(ctx context.Context, ownerID string, s RunSelection, reason string) ([]Cancellation, error)
 }
 

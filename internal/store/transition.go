@@ -175,7 +175,10 @@ const (
 func (s *Store) RequestCancels(
 	ctx context.Context, ownerID string, selection automation.RunSelection, reason string,
 ) ([]automation.Cancellation, error) {
-	ids, err := s.cancellable(ctx, ownerID, selection)
+	ids, err := s.cancellable(ctx, ownerID, selection, true)
+	if err == nil && len(ids) == 0 {
+		ids, err = s.cancellable(ctx, ownerID, selection, false)
+	}
 	if err != nil {
 		return nil, translate(err)
 	}
@@ -207,10 +210,10 @@ func (s *Store) RequestCancels(
 	return all, err
 }
 
-// cancellable returns the oldest runs of a selection that a cancel would change.
-func (s *Store) cancellable(ctx context.Context, ownerID string, selection automation.RunSelection) ([]string, error) {
+// cancellable returns the oldest runs of a selection that a cancel would change: those that are held, or the others.
+func (s *Store) cancellable(ctx context.Context, ownerID string, selection automation.RunSelection, held bool) ([]string, error) {
 	var q statement
-	q.add(`SELECT id FROM runs WHERE finished_at IS NULL AND cancel_requested_at IS NULL AND owner_id = `)
+	q.add(`SELECT id FROM runs WHERE finished_at IS NULL AND cancel_requested_at IS NULL AND held = ? AND owner_id = `, held)
 	possible := q.addID(ownerID)
 	if selection.AutomationID != "" {
 		q.add(` AND automation_id = `)

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/errandhq/errand/automation"
+	"github.com/errandhq/errand/automation/schedule"
 )
 
 var retryTests = []test{
@@ -20,6 +22,7 @@ var retryTests = []test{
 var manyCancelTests = []test{
 	{"Selection", testCancelSelection},
 	{"Thousands", testCancelMany},
+	{"Queue", testCancelQueue},
 }
 
 var keyTests = []test{
@@ -388,6 +391,24 @@ func testCancelMany(t *testing.T, f *fixture) {
 	_, left, countErr := f.UnfinishedRuns(t.Context(), f.owner, a.ID, 1)
 	if err != nil || countErr != nil || n != runs || left != 0 {
 		t.Errorf("%d of %d runs were cancelled and %d are left; %v, %v", n, runs, left, err, countErr)
+	}
+}
+
+// testCancelQueue cancels the runs of a schedule that wait for one another: none starts because one before it ended.
+func testCancelQueue(t *testing.T, f *fixture) {
+	var ready atomic.Int32
+	l := f.db.Open(t, Options{NewID: NewID, Now: f.clock.Now, OnRunReady: func(string) { ready.Add(1) }})
+	a := f.scheduled(t, every("1m", catchUp(schedule.CatchUpAll)))
+	const runs = 250 // more than a batch
+	f.clock.Advance(runs * time.Minute)
+	for range 3 {
+		f.decide(t, a.Schedules[0].ID)
+	}
+	if n, err := cancelAll(t, l, f.owner, automation.RunSelection{AutomationID: a.ID}); err != nil || n != runs {
+		t.Errorf("%d runs were cancelled, %v, want %d", n, err, runs)
+	}
+	if n := ready.Load(); n > 0 {
+		t.Errorf("%d runs were told to start before they were cancelled", n)
 	}
 }
 
