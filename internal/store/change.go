@@ -19,7 +19,7 @@ func (s *Store) UpdateAutomation(
 ) (automation.Automation, error) {
 	var done settlement
 	err := retry(ctx, func() error {
-		return s.write(ctx, durable, func(ctx context.Context, tx querier) error {
+		return s.writeSettled(ctx, func(ctx context.Context, tx querier) error {
 			done = settlement{}
 			current, err := s.ownAutomation(ctx, tx, ownerID, id, expectedVersion)
 			if err != nil {
@@ -177,7 +177,7 @@ func updateDefinition(ctx context.Context, tx querier, after target, d automatio
 func (s *Store) DeleteAutomation(ctx context.Context, ownerID, id string, expectedVersion int64) error {
 	var done settlement
 	err := retry(ctx, func() error {
-		return s.write(ctx, durable, func(ctx context.Context, tx querier) error {
+		return s.writeSettled(ctx, func(ctx context.Context, tx querier) error {
 			done = settlement{}
 			current, err := s.ownAutomation(ctx, tx, ownerID, id, expectedVersion)
 			if err != nil {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -14,14 +15,14 @@ import (
 func (s *Store) DecideSchedule(ctx context.Context, id string) (automation.ScheduleDecision, error) {
 	var row scheduleRow
 	var done settlement
-	err := s.inSchedule(ctx, id, func(ctx context.Context, tx querier, to target, locked scheduleRow) error {
+	found, err := s.inSchedule(ctx, id, func(ctx context.Context, tx querier, to target, locked scheduleRow) error {
 		row, done = locked, settlement{}
 		if _, err := s.decide(ctx, tx, to, &row, s.now(), &done); err != nil {
 			return err
 		}
 		return updateProgress(ctx, tx, &row)
 	})
-	if err != nil {
+	if err != nil || !found {
 		return automation.ScheduleDecision{}, err
 	}
 	for _, run := range done.changed {
@@ -35,22 +36,59 @@ func (s *Store) DecideSchedule(ctx context.Context, id string) (automation.Sched
 	return decision, nil
 }
 
+// backlogError says that more is due of a schedule than a change of it should settle in its own transaction.
+type backlogError struct{ scheduleID string }
+
+func (e *backlogError) Error() string { return "too much is due of schedule " + e.scheduleID }
+
+// writeSettled runs fn, which changes schedules, in a transaction. What fn settles first is more than one decision
+// after an outage; then it is decided before, each decision in a transaction of its own: the one of the change would
+// keep everybody else from the database for as long as it takes to admit everything that was missed.
+func (s *Store) writeSettled(ctx context.Context, fn func(ctx context.Context, tx querier) error) error {
+	for {
+		err := s.write(ctx, durable, fn)
+		backlog, ok := errors.AsType[*backlogError](err)
+		if !ok {
+			return err
+		}
+		if err := s.decideAll(ctx, backlog.scheduleID); err != nil {
+			return err
+		}
+	}
+}
+
+// decideAll decides a schedule until nothing is due any more, and tells of the runs that may start.
+func (s *Store) decideAll(ctx context.Context, id string) error {
+	for {
+		decision, err := s.DecideSchedule(ctx, id)
+		if err != nil {
+			return err
+		}
+		s.tell(settlement{ready: decision.Admitted})
+		if decision.NextWake.IsZero() || decision.NextWake.After(s.now()) {
+			return nil
+		}
+	}
+}
+
 // inSchedule runs fn in a transaction that holds a schedule and keeps its automation and its machine as they are. It
-// does nothing for a schedule that is unknown or removed. fn may be called more than once.
+// does nothing and returns false for a schedule that is unknown or removed. fn may be called more than once, also when
+// the schedule is removed in between.
 func (s *Store) inSchedule(
 	ctx context.Context, id string, fn func(ctx context.Context, tx querier, to target, row scheduleRow) error,
-) error {
+) (found bool, err error) {
 	known, ok := canonicalID(id)
 	if !ok {
-		return nil
+		return false, nil
 	}
 	var automationID string // of a schedule it never changes
-	found, err := exists(s.read.QueryRowContext(ctx, `SELECT automation_id FROM schedules WHERE id = $1`, known).Scan(&automationID))
+	found, err = exists(s.read.QueryRowContext(ctx, `SELECT automation_id FROM schedules WHERE id = $1`, known).Scan(&automationID))
 	if err != nil || !found {
-		return translate(err)
+		return false, translate(err)
 	}
-	return retry(ctx, func() error {
-		return s.write(ctx, durable, func(ctx context.Context, tx querier) error {
+	err = retry(ctx, func() error {
+		return s.writeSettled(ctx, func(ctx context.Context, tx querier) error {
+			found = false
 			to, err := s.targetOf(ctx, tx, automationID, "")
 			if automation.CodeOf(err) == automation.CodeNotFound {
 				return nil // it was deleted, and its schedules with it
@@ -58,24 +96,23 @@ func (s *Store) inSchedule(
 			if err != nil {
 				return err
 			}
-			row, found, err := s.ownSchedule(ctx, tx, known)
-			if err != nil || !found {
+			var row scheduleRow
+			if row, found, err = s.ownSchedule(ctx, tx, known); err != nil || !found {
 				return err
 			}
 			return fn(ctx, tx, to, row)
 		})
 	})
+	return found, err
 }
 
-// settle decides until nothing is due any more.
+// settle decides what is due, in a transaction of [Store.writeSettled].
 func (s *Store) settle(ctx context.Context, tx querier, to target, row *scheduleRow, now time.Time, done *settlement) error {
-	for more := true; more; {
-		var err error
-		if more, err = s.decide(ctx, tx, to, row, now, done); err != nil {
-			return err
-		}
+	more, err := s.decide(ctx, tx, to, row, now, done)
+	if err == nil && more {
+		err = &backlogError{row.ID}
 	}
-	return nil
+	return err
 }
 
 // decide makes one decision and carries it out: runs, cancels and drops are stored, and the row has the new progress,

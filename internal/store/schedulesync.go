@@ -202,7 +202,7 @@ func (s *Store) PauseSchedule(ctx context.Context, id string, generation int64, 
 		reason = "paused by an operator"
 	}
 	var done settlement
-	err := s.inSchedule(ctx, id, func(ctx context.Context, tx querier, to target, row scheduleRow) error {
+	found, err := s.inSchedule(ctx, id, func(ctx context.Context, tx querier, to target, row scheduleRow) error {
 		done = settlement{}
 		if row.generation != generation {
 			return nil
@@ -221,7 +221,7 @@ func (s *Store) PauseSchedule(ctx context.Context, id string, generation int64, 
 		}
 		return updateSchedule(ctx, tx, &row, true, now)
 	})
-	if err == nil {
+	if err == nil && found {
 		s.tell(done)
 	}
 	return err

@@ -15,6 +15,7 @@ import (
 var scheduleChangeTests = []test{
 	{"Update", testUpdateSchedules},
 	{"UpdateSettlesFirst", testUpdateSettlesFirst},
+	{"UpdateSettlesApart", testUpdateSettlesApart},
 	{"UpdateUnchanged", testUpdateUnchangedSchedule},
 	{"UpdateRefusals", testUpdateScheduleRefusals},
 	{"Enabled", testScheduleEnabled},
@@ -128,6 +129,34 @@ func testUpdateSettlesFirst(t *testing.T, f *fixture) {
 }
 
 // testUpdateUnchangedSchedule saves a schedule between the nominal time of a firing and its jittered start.
+// testUpdateSettlesApart changes an automation of which much was missed: that is admitted before the transaction of
+// the change, which would keep everybody else waiting.
+func testUpdateSettlesApart(t *testing.T, f *fixture) {
+	other := f.another(t)
+	a := f.scheduled(t, every("1s", catchUp(schedule.CatchUpAll)), every("1m", catchUp(schedule.CatchUpAll)))
+	f.clock.Advance(10 * time.Minute)
+	admitted := func() int {
+		_, n, err := other.UnfinishedRuns(t.Context(), f.owner, a.ID, 1)
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	var before []int
+	f.changeAutomation(t, a, func(d *automation.Definition) {
+		before = append(before, admitted())
+		d.Enabled = false
+	})
+	if want := []int{0, 600}; !slices.Equal(before, want) {
+		t.Errorf("as many runs were admitted when the change began: %v, want %v", before, want)
+	}
+	f.clock.Advance(time.Minute)
+	f.due(t)
+	if n := admitted(); n != 600+10 {
+		t.Errorf("%d runs were admitted, want 610", n)
+	}
+}
+
 func testUpdateUnchangedSchedule(t *testing.T, f *fixture) {
 	a := f.scheduled(t, every("1h", jitter(50*time.Minute)))
 	id := a.Schedules[0].ID
