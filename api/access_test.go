@@ -311,7 +311,7 @@ func TestAnotherOwnersThings(t *testing.T) {
 // right ones from there are served, also when they come for the first time and are local.
 func TestWrongCredentialsAreBounded(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newWorldAt(t, stopped())
 	good, _ := w.key("read", "")
 	if a := w.do("GET", "/v1/whoami", "", bearer(good)); a.status != http.StatusOK {
 		t.Fatalf("%d %s", a.status, a.body)
@@ -360,7 +360,7 @@ func TestForwardedAddress(t *testing.T) {
 // TestCallersAreLimited lets one key call too often, and another one as before.
 func TestCallersAreLimited(t *testing.T) {
 	t.Parallel()
-	w := newWorldWith(t, func(o *worldOptions) { o.rate = 5 })
+	w := newWorldWith(t, func(o *worldOptions) { o.rate, o.now = 5, stopped() })
 	busy, _ := w.key("read", "")
 	quiet, _ := w.key("read", "")
 	codes := map[int]int{}

@@ -97,6 +97,12 @@ func newWorldAt(t *testing.T, now func() time.Time) *world {
 	return newWorldWith(t, func(o *worldOptions) { o.now = now })
 }
 
+// stopped is a clock that goes on only when a test sets it ahead: what is measured by it depends on no computer's speed.
+func stopped() func() time.Time {
+	now := time.Now()
+	return func() time.Time { return now }
+}
+
 func newWorldWith(t testing.TB, change func(*worldOptions)) *world {
 	t.Helper()
 	options := worldOptions{now: time.Now}
