@@ -31,6 +31,8 @@ type tree struct {
 	id int
 	// started is when the main process started, in clock ticks after the boot. Nothing older is of its making.
 	started uint64
+	// spawned is when we started the main process; zero when an earlier process of ours did.
+	spawned time.Time
 	marker  string
 	group   *cgroup
 	seen    map[int]uint64 // start times of members, by number
@@ -38,7 +40,7 @@ type tree struct {
 
 // openTree returns the tree that a process just started by us leads, and what identifies it.
 func openTree(proc *os.Process, spec Spec, group *cgroup) (*tree, Info) {
-	t := &tree{id: proc.Pid, marker: spec.Marker, group: group}
+	t := &tree{id: proc.Pid, spawned: time.Now(), marker: spec.Marker, group: group}
 	info := Info{PID: proc.Pid, PGID: proc.Pid, Cgroup: group.path()}
 	// It is our child and not reaped, so it is there.
 	if stat, ok := readStat(proc.Pid); ok {
@@ -87,7 +89,35 @@ func (t *tree) adopt(info Info) {
 }
 
 // count returns how many processes of the tree are alive; those that only wait to be reaped are not.
-func (t *tree) count() int { return len(t.members()) }
+func (t *tree) count() int {
+	if t.isGone() {
+		return 0
+	}
+	return len(t.members())
+}
+
+// A tree that is not older than youngTree, and after whose main process the system gave away no more than
+// fewNumbers process numbers, is looked for among these.
+const (
+	youngTree  = rememberSessions
+	fewNumbers = 1000
+)
+
+// isGone reports that certainly nothing of the tree is alive, without a look at every process of the machine, for
+// most programs end soon and leave nothing behind. The system gives numbers away in ascending order, so while it has
+// not begun again, whatever came from the main process has one of those since. Where they are not few, it has begun
+// again, or one of them may be a member, which a mere thread of some process may be taken for as well, it is for
+// [tree.members] to say.
+func (t *tree) isGone() bool {
+	if t.id == 0 || len(t.seen) > 0 || time.Since(t.spawned) > youngTree {
+		return false
+	}
+	if last := lastPID(); last < t.id || last-t.id > fewNumbers {
+		return false
+	}
+	l := newLookout(t, nil)
+	return l.newcomers(t.id-1) && len(l.found) == 0 && !t.group.populated()
+}
 
 // terminate asks every process to end, and wakes the suspended ones, which would not see the request.
 func (t *tree) terminate() { t.signal(syscall.SIGTERM, syscall.SIGCONT) }
@@ -169,7 +199,7 @@ func (t *tree) members() []member {
 
 // look lists the live processes of the tree.
 func (t *tree) look() []member {
-	l := lookout{tree: t, grouped: t.group.members(), young: map[int]bool{0: false}, found: map[int]procStat{}, others: map[int]procStat{}}
+	l := newLookout(t, t.group.members())
 	l.all()
 	for grown := true; grown; {
 		grown = false
@@ -200,6 +230,10 @@ type lookout struct {
 	others map[int]procStat // those that may be descendants of members
 }
 
+func newLookout(t *tree, grouped map[int]struct{}) *lookout {
+	return &lookout{tree: t, grouped: grouped, young: map[int]bool{0: false}, found: map[int]procStat{}, others: map[int]procStat{}}
+}
+
 // maxNewcomers bounds how many processes that were started during a look are looked at.
 const maxNewcomers = 4096
 
@@ -211,13 +245,20 @@ func (l *lookout) all() {
 	for pid := range allProcesses() {
 		l.consider(pid)
 	}
+	l.newcomers(last)
+}
+
+// newcomers looks at the numbers that were given away after last, and are while it looks. It reports whether it has
+// seen all of them.
+func (l *lookout) newcomers(last int) bool {
+	ascending := true
 	for budget := maxNewcomers; budget > 0; {
 		now := lastPID()
 		if now == last {
-			return
+			return ascending
 		}
 		if now < last {
-			last = 0 // the numbers began again
+			last, ascending = 0, false // the numbers began again
 		}
 		for last < now && budget > 0 {
 			last++
@@ -225,6 +266,7 @@ func (l *lookout) all() {
 			l.consider(last)
 		}
 	}
+	return false
 }
 
 // consider sorts one process in. All that have an older session are passed over at the price of one cheap

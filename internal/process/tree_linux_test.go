@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -23,6 +24,7 @@ import (
 var platformHelpers = map[string]func(args []string){
 	"adopter":   helperAdopter,
 	"secretive": helperSecretive,
+	"threaded":  helperThreaded,
 }
 
 // marked gives a program a marker that no other program has.
@@ -101,6 +103,50 @@ func TestSweepFindsWhatLeftTheSession(t *testing.T) {
 				t.Errorf("the control group %q is not removed", dir)
 			}
 		})
+	}
+}
+
+// helperThreaded writes its number into the file pids when it has several threads, and stays.
+func helperThreaded([]string) {
+	for range 4 {
+		go func() {
+			runtime.LockOSThread()
+			select {}
+		}()
+	}
+	for threads := 0; threads < 5; {
+		list, _ := os.ReadDir("/proc/self/task")
+		threads = len(list)
+	}
+	if err := os.WriteFile("pids", fmt.Appendln(nil, os.Getpid()), 0o600); err != nil {
+		panic(err)
+	}
+	_ = unix.Pause()
+}
+
+// The threads of a process have numbers like processes, and are none: what is left running counts once, and only
+// that. A program that ends at once leaves nothing, whatever else is started meanwhile.
+func TestSweepCountsProcessesOnly(t *testing.T) {
+	t.Parallel()
+	s := marked(t, helperSpec(t, "threaded"))
+	s.Program, s.Args = "sh", []string{"-c", `setsid "$0" & while [ ! -s pids ]; do sleep 0.01; done`, s.Program}
+	p := start(t, s)
+	for !isDone(p) {
+		if r := run(t, spec(t, "true")); r.Leftovers != 0 || r.Survivors != 0 {
+			t.Fatalf("a program that leaves nothing: leftovers %d, survivors %d", r.Leftovers, r.Survivors)
+		}
+	}
+	if r := p.Wait(); r.Leftovers != 1 || r.Survivors != 0 {
+		t.Errorf("leftovers %d, survivors %d, stderr %q", r.Leftovers, r.Survivors, r.Stderr.Text)
+	}
+}
+
+func isDone(p *process.Process) bool {
+	select {
+	case <-p.Done():
+		return true
+	default:
+		return false
 	}
 }
 
