@@ -111,6 +111,8 @@ type RunStore interface {
 	Run(ctx context.Context, ownerID, id string) (Run, error)
 	// RunState returns one run of the owner with its steps, without plan, input and outputs, else not_found.
 	RunState(ctx context.Context, ownerID, id string) (Run, error)
+	// RunStatus returns only the status of one run of the owner, for those who ask often; else not_found.
+	RunStatus(ctx context.Context, ownerID, id string) (RunStatus, error)
 	// ListRuns returns a page of run states, and the cursor of the next page or "".
 	ListRuns(ctx context.Context, ownerID string, f RunFilter) ([]Run, string, error)
 	// UnfinishedRuns returns the oldest unfinished runs of an automation, at most limit, and how many there

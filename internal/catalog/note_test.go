@@ -29,9 +29,9 @@ func (l *runLedger) Admit(context.Context, automation.Admission) (automation.Run
 	return automation.Run{ID: aRun, AutomationID: anAutomation}, l.refusal
 }
 
-func (l *runLedger) RunState(context.Context, string, string) (automation.Run, error) {
+func (l *runLedger) RunStatus(context.Context, string, string) (automation.RunStatus, error) {
 	l.waiting()
-	return automation.Run{}, automation.Errorf(automation.CodeStoreUnavailable, "gone")
+	return "", automation.Errorf(automation.CodeStoreUnavailable, "gone")
 }
 
 type nothing struct{}

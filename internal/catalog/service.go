@@ -81,13 +81,13 @@ func (s *Service) follow(ctx context.Context, p Principal, runID string, wait ti
 	ticker := time.NewTicker(pollEvery)
 	defer ticker.Stop()
 	for {
-		run, err := s.Ledger.RunState(ctx, p.OwnerID, runID)
+		status, err := s.Ledger.RunStatus(ctx, p.OwnerID, runID)
 		switch {
 		case ctx.Err() != nil:
 			return nil // the wait has passed: the caller gets the run as it stands
 		case err != nil:
 			return err
-		case run.Status.Finished():
+		case status.Finished():
 			return nil
 		}
 		select {

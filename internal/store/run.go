@@ -254,6 +254,28 @@ func (s *Store) RunState(ctx context.Context, ownerID, id string) (automation.Ru
 	return state.Run, err
 }
 
+// RunStatus implements [automation.RunStore].
+func (s *Store) RunStatus(ctx context.Context, ownerID, id string) (automation.RunStatus, error) {
+	known, ok := canonicalID(id)
+	owner, isOwner := canonicalID(ownerID)
+	if !ok || !isOwner {
+		return "", notFound("run", id)
+	}
+	var status automation.RunStatus
+	err := retry(ctx, func() error {
+		found, err := exists(s.read.QueryRowContext(ctx,
+			`SELECT status FROM runs WHERE id = $1 AND owner_id = $2`, known, owner).Scan(&status))
+		switch {
+		case err != nil:
+			return fmt.Errorf("reading the status of run %s: %w", known, err)
+		case !found:
+			return notFound("run", id)
+		}
+		return nil
+	})
+	return status, err
+}
+
 // sameID compares an id of the database with one of a caller.
 func sameID(stored, given string) bool {
 	known, ok := canonicalID(given)

@@ -116,8 +116,9 @@ func testHostileTexts(t *testing.T, f *fixture) {
 			_, err := f.Admit(ctx, q)
 			return err
 		},
-		"Run":      func(s string) error { _, err := f.Run(ctx, f.owner, s); return err },
-		"RunState": func(s string) error { _, err := f.RunState(ctx, s, run.ID); return err },
+		"Run":       func(s string) error { _, err := f.Run(ctx, f.owner, s); return err },
+		"RunStatus": func(s string) error { _, err := f.RunStatus(ctx, s, run.ID); return err },
+		"RunState":  func(s string) error { _, err := f.RunState(ctx, s, run.ID); return err },
 		"ListRuns ids": func(s string) error {
 			_, _, err := f.ListRuns(ctx, f.owner, automation.RunFilter{AutomationID: s, MachineID: s})
 			return err

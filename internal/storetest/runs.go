@@ -24,6 +24,8 @@ func testRunOwners(t *testing.T, f *fixture) {
 		wantCode(t, "Run "+id, err, automation.CodeNotFound)
 		_, err = f.RunState(t.Context(), owner, id)
 		wantCode(t, "RunState "+id, err, automation.CodeNotFound)
+		_, err = f.RunStatus(t.Context(), owner, id)
+		wantCode(t, "RunStatus "+id, err, automation.CodeNotFound)
 		_, err = f.RequestCancel(t.Context(), owner, id, "", true)
 		wantCode(t, "RequestCancel "+id, err, automation.CodeNotFound)
 	}
@@ -82,6 +84,10 @@ func testListRuns(t *testing.T, f *fixture) {
 			state, err := f.RunState(t.Context(), f.owner, run.ID)
 			if err != nil {
 				t.Fatalf("RunState: %v", err)
+			}
+			status, err := f.RunStatus(t.Context(), f.owner, run.ID)
+			if err != nil || status != state.Status {
+				t.Errorf("RunStatus = %q, %v, want %q", status, err, state.Status)
 			}
 			want = append(want, state)
 		}
