@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/go-jose/go-jose/v4"
 )
@@ -35,6 +36,9 @@ type DeviceKey struct {
 	thumbprint string
 	// signers are made once, since making one costs as much as a signature.
 	signers map[jose.ContentType]jose.Signer
+	// headers are the protected headers of these signers, encoded and with the dot that ends them: they are the
+	// same in every statement, and writing one anew costs as much as a signature too. ECDSA keys have none.
+	headers map[jose.ContentType]string
 }
 
 // LoadOrCreateKey returns the device key in dir, and makes an Ed25519 key when there is none. The file is a
@@ -100,11 +104,20 @@ func parseDeviceKey(data []byte) (*DeviceKey, error) {
 	}
 	key := &DeviceKey{
 		private: jose.JSONWebKey{Key: private.Key}, public: encoded, thumbprint: print, signers: map[jose.ContentType]jose.Signer{},
+		headers: map[jose.ContentType]string{},
 	}
 	for _, typ := range []jose.ContentType{typeProof, typeEnrolment} {
 		if key.signers[typ], err = key.newSigner(typ); err != nil {
 			return nil, err
 		}
+		if _, simple := private.Key.(ed25519.PrivateKey); !simple {
+			continue
+		}
+		statement, err := key.sign(typ, nil)
+		if err != nil {
+			return nil, err
+		}
+		key.headers[typ] = statement[:strings.IndexByte(statement, '.')+1]
 	}
 	return key, nil
 }
@@ -137,11 +150,23 @@ func (k *DeviceKey) GoString() string { return k.String() }
 
 // sign returns the payload as a compact JWS of the given type that names its public key.
 func (k *DeviceKey) sign(typ jose.ContentType, payload []byte) (string, error) {
+	if header, ok := k.headers[typ]; ok {
+		if private, ok := k.private.Key.(ed25519.PrivateKey); ok {
+			return signCompact(private, header, payload), nil
+		}
+	}
 	signed, err := k.signers[typ].Sign(payload)
 	if err != nil {
 		return "", fmt.Errorf("signing: %w", err)
 	}
 	return signed.CompactSerialize()
+}
+
+// signCompact returns the compact JWS (RFC 7515, section 3.1) of a payload under an encoded protected header.
+func signCompact(private ed25519.PrivateKey, header string, payload []byte) string {
+	text := base64.RawURLEncoding.AppendEncode([]byte(header), payload)
+	signature := ed25519.Sign(private, text)
+	return string(base64.RawURLEncoding.AppendEncode(append(text, '.'), signature))
 }
 
 // publicKey is a public key that a proof is checked with.
