@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -107,7 +108,9 @@ func encodeProcessResult(r ProcessResult) json.RawMessage {
 }
 
 // omission is the line that stands for what was cut out of a stream.
-var omission = regexp.MustCompile(`\n…\[([0-9]{1,19}) bytes omitted\]…\n`)
+var omission = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`\n…\[([0-9]{1,19}) bytes omitted\]…\n`)
+})
 
 // longestOmission is the quoted length of the longest such line.
 var longestOmission = quotedLen(omissionOf(1<<63 - 1))
@@ -125,7 +128,7 @@ func shortenStream(stream string, total int64, room int) string {
 
 // cutBefore returns what stands before and after the omission that a stream already has, else the stream twice.
 func cutBefore(stream string, total int64) (head, tail string) {
-	for _, at := range omission.FindAllStringSubmatchIndex(stream, -1) {
+	for _, at := range omission().FindAllStringSubmatchIndex(stream, -1) {
 		head, tail = stream[:at[0]], stream[at[1]:]
 		// A program may print such a line itself; the real one gives the right sum.
 		if n, err := strconv.ParseInt(stream[at[2]:at[3]], 10, 64); err == nil && n == total-rawLen(head)-rawLen(tail) {

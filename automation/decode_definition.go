@@ -1,7 +1,6 @@
 package automation
 
 import (
-	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -115,7 +114,7 @@ func (s *ScriptText) UnmarshalStrict(v strictjson.Value) {
 	}
 }
 
-var uuidPattern = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+var uuidPattern = strictjson.Pattern(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
 // MachineRef is the id of a machine, a UUID; it is kept in lower case.
 type MachineRef string
@@ -126,7 +125,7 @@ func (m *MachineRef) UnmarshalStrict(v strictjson.Value) {
 		return
 	}
 	*m = MachineRef(strings.ToLower(string(*m)))
-	if !uuidPattern.MatchString(string(*m)) {
+	if !uuidPattern(string(*m)) {
 		v.Report("must be the id of a machine, a UUID")
 	}
 }

@@ -2,7 +2,6 @@ package automation
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"unicode"
@@ -185,11 +184,11 @@ func stepMemberNames(lane StepKind, version int) []string {
 }
 
 var (
-	stepIDPattern     = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
-	actionIDPattern   = regexp.MustCompile(`^[a-z0-9_-]+(\.[a-z0-9_-]+)+$`)
-	credentialPattern = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
-	envNamePattern    = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	drivePattern      = regexp.MustCompile(`^[A-Za-z]:[\\/]`)
+	stepIDPattern     = strictjson.Pattern(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
+	actionIDPattern   = strictjson.Pattern(`^[a-z0-9_-]+(\.[a-z0-9_-]+)+$`)
+	credentialPattern = strictjson.Pattern(`^[A-Za-z0-9_.-]{1,64}$`)
+	envNamePattern    = strictjson.Pattern(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	drivePattern      = strictjson.Pattern(`^[A-Za-z]:[\\/]`)
 )
 
 // rule returns a reader of a text that stores it where it belongs when check finds nothing to say against it.
@@ -208,9 +207,9 @@ func rule[T ~string](field func(*Step) *T, check func(string) string) func(stric
 }
 
 // matching returns a check of a text against a pattern.
-func matching(pattern *regexp.Regexp, refusal string) func(string) string {
+func matching(pattern func(string) bool, refusal string) func(string) string {
 	return func(text string) string {
-		if pattern.MatchString(text) {
+		if pattern(text) {
 			return ""
 		}
 		return refusal
@@ -263,7 +262,7 @@ func checkActionID(id string) string {
 	switch {
 	case len(id) > MaxActionIDLength:
 		return fmt.Sprintf("must be at most %d characters", MaxActionIDLength)
-	case !actionIDPattern.MatchString(id):
+	case !actionIDPattern(id):
 		return "must be two or more parts of a-z, 0-9, _ and -, separated by dots, such as channels.notify_user"
 	}
 	return ""
@@ -310,7 +309,7 @@ func checkCwd(cwd string) string {
 // absolutePath reports whether a path is absolute on POSIX (it starts with /) or on Windows (it starts with a
 // drive and a slash of either kind). Windows paths without a drive depend on the current one.
 func absolutePath(path string) bool {
-	return strings.HasPrefix(path, "/") || drivePattern.MatchString(path)
+	return strings.HasPrefix(path, "/") || drivePattern(path)
 }
 
 func readCommand(v strictjson.Value, s *Step) {
@@ -358,7 +357,7 @@ func readEnv(v strictjson.Value, s *Step) {
 
 func checkEnv(name, value string) string {
 	switch {
-	case !envNamePattern.MatchString(name):
+	case !envNamePattern(name):
 		return "is not a name for a variable: letters, digits and _, not starting with a digit"
 	case strings.HasPrefix(name, "ERRAND_"), strings.HasPrefix(name, "AMALGM_"):
 		return "has a reserved prefix; variables that start with ERRAND_ or AMALGM_ are set by the machine"

@@ -3,7 +3,6 @@ package catalog
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -187,10 +186,10 @@ func (v *violations) add(path, format string, args ...any) {
 	*v = append(*v, automation.Violation{Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
-var uuidPattern = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+var uuidPattern = strictjson.Pattern(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
 func (v *violations) id(path, id string) {
-	if !uuidPattern.MatchString(id) {
+	if !uuidPattern(id) {
 		v.add(path, "is not an id: ids are UUIDs in lower case, as the commands print them")
 	}
 }

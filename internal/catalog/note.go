@@ -103,7 +103,7 @@ func objectOf(c Command, input []byte) string {
 	first := ""
 	for _, member := range Members(c.Input) {
 		var id string
-		if !strings.HasSuffix(member.Name, "_id") || json.Unmarshal(object[member.Name], &id) != nil || !uuidPattern.MatchString(id) {
+		if !strings.HasSuffix(member.Name, "_id") || json.Unmarshal(object[member.Name], &id) != nil || !uuidPattern(id) {
 			continue
 		}
 		if strings.Contains(c.Route.Path, "{"+member.Name+"}") {

@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"strings"
 
@@ -245,12 +244,12 @@ func (k *checker) report(path, format string, args ...any) {
 }
 
 var (
-	serverName     = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
-	credentialName = regexp.MustCompile(`^[A-Za-z0-9_.-]{1,64}$`)
-	channelName    = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
-	headerName     = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
-	variableName   = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-	hostPattern    = regexp.MustCompile(`^(\*\.)?([A-Za-z0-9_-]+\.)*[A-Za-z0-9_-]+(:[0-9]{1,5})?$|^\[[0-9a-fA-F:.]+\](:[0-9]{1,5})?$`)
+	serverName     = strictjson.Pattern(`^[a-z0-9_-]{1,64}$`)
+	credentialName = strictjson.Pattern(`^[A-Za-z0-9_.-]{1,64}$`)
+	channelName    = strictjson.Pattern(`^[A-Za-z0-9_-]{1,64}$`)
+	headerName     = strictjson.Pattern("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+	variableName   = strictjson.Pattern(`^[A-Za-z_][A-Za-z0-9_]*$`)
+	hostPattern    = strictjson.Pattern(`^(\*\.)?([A-Za-z0-9_-]+\.)*[A-Za-z0-9_-]+(:[0-9]{1,5})?$|^\[[0-9a-fA-F:.]+\](:[0-9]{1,5})?$`)
 )
 
 // check returns what is wrong although every member has its type.
@@ -264,7 +263,7 @@ func (c Config) check() []strictjson.Violation {
 	for name, server := range c.MCPServers {
 		at := strictjson.PathMember("mcpServers", name)
 		switch {
-		case !serverName.MatchString(name):
+		case !serverName(name):
 			k.report(at, "is no name of a server: 1 to 64 of a-z, 0-9, _ and -, since it begins action ids")
 		case name == "channels" || name == "http":
 			k.report(at, "is the name of built-in actions; choose another")
@@ -273,7 +272,7 @@ func (c Config) check() []strictjson.Violation {
 	}
 	for name, credential := range c.Credentials {
 		at := strictjson.PathMember("credentials", name)
-		if !credentialName.MatchString(name) {
+		if !credentialName(name) {
 			k.report(at, "is no name of a credential: 1 to 64 letters, digits, _, . or -")
 		}
 		k.credential(at, credential)
@@ -311,7 +310,7 @@ func (k *checker) program(at string, s MCPServer) {
 		k.report(at+".cwd", "must be an absolute path")
 	}
 	for name := range s.Env {
-		if !variableName.MatchString(name) {
+		if !variableName(name) {
 			k.report(strictjson.PathMember(at+".env", name), "is no name of a variable")
 		}
 	}
@@ -331,7 +330,7 @@ func (k *checker) address(at string, s MCPServer, credentials map[string]Credent
 		k.report(at+".url", "must be an address that begins with http:// or https://")
 	}
 	for name, value := range s.Headers {
-		if !headerName.MatchString(name) || !printable(value) {
+		if !headerName(name) || !printable(value) {
 			k.report(strictjson.PathMember(at+".headers", name), "is no header: a name and one line of text")
 		}
 	}
@@ -348,7 +347,7 @@ func (k *checker) address(at string, s MCPServer, credentials map[string]Credent
 }
 
 func (k *checker) credential(at string, c Credential) {
-	if c.Header != "" && !headerName.MatchString(c.Header) {
+	if c.Header != "" && !headerName(c.Header) {
 		k.report(at+".header", "is no name of a header")
 	}
 	switch {
@@ -363,7 +362,7 @@ func (k *checker) credential(at string, c Credential) {
 		k.report(at+".hosts", "must name at least one host that the credential may be sent to")
 	}
 	for i, host := range c.Hosts {
-		if !hostPattern.MatchString(host) {
+		if !hostPattern(host) {
 			k.report(strictjson.PathElement(at+".hosts", i), "must be a host such as api.example.com, localhost:8080 or *.example.com")
 		}
 	}
@@ -371,7 +370,7 @@ func (k *checker) credential(at string, c Credential) {
 
 func (k *checker) channel(at, name string, c Channel) {
 	switch {
-	case !channelName.MatchString(name):
+	case !channelName(name):
 		k.report(at, "is no name of a channel: 1 to 64 letters, digits, _ or -")
 	case name == "desktop" || name == "log":
 		k.report(at, "is the name of what is there without it; choose another")
