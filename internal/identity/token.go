@@ -1,9 +1,11 @@
 package identity
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -25,6 +27,11 @@ type Tokens struct {
 	key    []byte
 	issuer string
 	signer jose.Signer
+
+	mu sync.Mutex
+	// genuine is what tokens say, by their hash, that were found to be ours: a machine sends the same one with each
+	// of its calls for minutes.
+	genuine map[[sha256.Size]byte]tokenClaims
 }
 
 // tokenClaims are the members of an access token, named as in RFC 7519 and RFC 7800.
@@ -51,7 +58,7 @@ func NewTokens(key []byte, issuer string) (*Tokens, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing access tokens: %w", err)
 	}
-	return &Tokens{key: key, issuer: issuer, signer: signer}, nil
+	return &Tokens{key: key, issuer: issuer, signer: signer, genuine: map[[sha256.Size]byte]tokenClaims{}}, nil
 }
 
 // issue returns a token for a machine that is bound to the key with the thumbprint.
@@ -73,6 +80,35 @@ func (t *Tokens) issue(machineID, thumbprint string, now time.Time) (string, err
 // open checks the signature, type, issuer and time of a token. There is one text for all that is not a token of
 // ours: the cure is the same.
 func (t *Tokens) open(token string, now time.Time) (tokenClaims, error) {
+	hash := sha256.Sum256([]byte(token))
+	t.mu.Lock()
+	said, known := t.genuine[hash]
+	t.mu.Unlock()
+	if !known {
+		var err error
+		if said, err = t.verify(token); err != nil {
+			return said, err
+		}
+		t.remember(hash, said)
+	}
+	if now.Unix() >= said.ExpiresAt {
+		return said, refuse("the access token expired %s ago; get a new one", now.Sub(time.Unix(said.ExpiresAt, 0)).Truncate(time.Second))
+	}
+	return said, nil
+}
+
+// remember keeps what a genuine token says. A full memory is emptied: filling it again costs a verification each.
+func (t *Tokens) remember(hash [sha256.Size]byte, said tokenClaims) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.genuine) >= maxCached {
+		clear(t.genuine)
+	}
+	t.genuine[hash] = said
+}
+
+// verify checks the signature, type and issuer of a token.
+func (t *Tokens) verify(token string) (tokenClaims, error) {
 	var said tokenClaims
 	foreign := refuse("the access token was not made by this installation; get a new one")
 	jws, err := jose.ParseSignedCompact(token, []jose.SignatureAlgorithm{tokenAlgorithm})
@@ -82,9 +118,6 @@ func (t *Tokens) open(token string, now time.Time) (tokenClaims, error) {
 	payload, err := jws.Verify(t.key)
 	if err != nil || json.Unmarshal(payload, &said) != nil || said.Issuer != t.issuer {
 		return said, foreign
-	}
-	if now.Unix() >= said.ExpiresAt {
-		return said, refuse("the access token expired %s ago; get a new one", now.Sub(time.Unix(said.ExpiresAt, 0)).Truncate(time.Second))
 	}
 	return said, nil
 }
