@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gin-gonic/gin"
+
 	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/catalog"
 	"github.com/errandhq/errand/internal/inflight"
@@ -83,6 +85,29 @@ func TestACallerHoldsSoMuch(t *testing.T) {
 	a.held.Give("key ann", 50)
 	if answer := a.call("ann", strings.NewReader(strings.Repeat("x", 100))); answer.Code != http.StatusOK {
 		t.Errorf("when all is over: %d %s", answer.Code, answer.Body)
+	}
+}
+
+// TestAnAnswerWithoutRoom: what was only read is dropped when the caller's other answers are not taken; what says that
+// something was changed is sent.
+func TestAnAnswerWithoutRoom(t *testing.T) {
+	t.Parallel()
+	a, _, _ := served(t)
+	a.held = inflight.New(100)
+	a.held.Add("key ann", 101)
+	for method, code := range map[string]int{http.MethodGet: http.StatusTooManyRequests, http.MethodPost: http.StatusOK} {
+		out := httptest.NewRecorder()
+		c, _ := gin.CreateTestContext(out)
+		c.Request = httptest.NewRequest(method, "/", http.NoBody)
+		c.Set(keyCaller, "key ann")
+		a.answer(c, http.StatusOK, map[string]string{"a": "b"})
+		if out.Code != code {
+			t.Errorf("%s: %d %s", method, out.Code, out.Body)
+		}
+	}
+	a.held.Give("key ann", 101)
+	if !a.held.Take("key ann", 100) {
+		t.Error("an answer was not given back")
 	}
 }
 

@@ -34,6 +34,11 @@ func (a *API) answer(c *gin.Context, status int, body any) {
 		return
 	}
 	if caller := c.GetString(keyCaller); caller != "" {
+		if c.Request.Method == http.MethodGet && status < http.StatusBadRequest && !a.held.Take(caller, 0) {
+			// Others of the same caller were ready first. Nothing was changed, so it can be asked for again.
+			a.refuse(c, tooMuchHeld())
+			return
+		}
 		a.held.Add(caller, int64(len(document)))
 		defer a.held.Give(caller, int64(len(document)))
 	}
