@@ -39,15 +39,18 @@ func TestRepeat(t *testing.T) {
 	}{
 		"from the first incomplete step": {
 			automation.RunFailed, failed, "",
-			[]automation.StepRecord{carried("a", "earlier"), carried("b", "run"), pending("c"), pending("d")}, "",
+			[]automation.StepRecord{carried("a", "earlier"), carried("b", "run"), pending("c"), pending("d")},
+			"",
 		},
 		"from that step by name": {
 			automation.RunCancelled, failed, "c",
-			[]automation.StepRecord{carried("a", "earlier"), carried("b", "run"), pending("c"), pending("d")}, "",
+			[]automation.StepRecord{carried("a", "earlier"), carried("b", "run"), pending("c"), pending("d")},
+			"",
 		},
 		"from a step before": {
 			automation.RunFailed, failed, "b",
-			[]automation.StepRecord{carried("a", "earlier"), pending("b"), pending("c"), pending("d")}, "",
+			[]automation.StepRecord{carried("a", "earlier"), pending("b"), pending("c"), pending("d")},
+			"",
 		},
 		"a completed run, whole":         {automation.RunCompleted, completed, "", []automation.StepRecord{pending("a"), pending("b")}, ""},
 		"a completed run, its last step": {automation.RunCompleted, completed, "b", []automation.StepRecord{carried("a", "run"), pending("b")}, ""},

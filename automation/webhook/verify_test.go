@@ -392,7 +392,10 @@ func FuzzVerify(f *testing.F) {
 	f.Add("webhook-id", "m", "webhook-timestamp", good.Headers["webhook-timestamp"][0], "webhook-signature", good.Headers["webhook-signature"][0], []byte(body))
 	f.Add("x-sig", strings.Repeat("v1, ", 2000), "x-time", "-1", "x-id", "\xff", []byte{})
 	specs := []webhook.Spec{
-		{Scheme: webhook.Standard}, {Scheme: webhook.GitHub}, {Scheme: webhook.HMAC}, {Scheme: "other"},
+		{Scheme: webhook.Standard},
+		{Scheme: webhook.GitHub},
+		{Scheme: webhook.HMAC},
+		{Scheme: "other"},
 		{Scheme: webhook.HMAC, Options: &webhook.Options{SignatureHeader: "x-sig", Encoding: webhook.Base64, TimestampHeader: "x-time", DeliveryHeader: "x-id"}},
 	}
 	f.Fuzz(func(t *testing.T, n1, v1, n2, v2, n3, v3 string, content []byte) {

@@ -44,8 +44,12 @@ func optionWords(name string) []word {
 	switch {
 	case found:
 		words := []word{
-			{"--input", "the input, a JSON object"}, {"--file", "a file that holds the input"}, {"--stdin", "read the input from standard input"},
-			{"--pretty", "indent the answer"}, {"--text", "print plain text"}, {"--help", "print the contract"},
+			{"--input", "the input, a JSON object"},
+			{"--file", "a file that holds the input"},
+			{"--stdin", "read the input from standard input"},
+			{"--pretty", "indent the answer"},
+			{"--text", "print plain text"},
+			{"--help", "print the contract"},
 		}
 		if command.Bundle != "" {
 			words = append(words, word{"--dry-run", "only say what would change"})
@@ -56,9 +60,15 @@ func optionWords(name string) []word {
 		return words
 	case name == "worker":
 		return []word{
-			{"--server", "address of the control plane"}, {"--code-file", "file that holds an enrolment code"}, {"--name", "name of this machine"},
-			{"--concurrency", "steps at the same time"}, {"--drain", "how long steps may go on"}, {"--exit-when-orphaned", "leave without a control plane"},
-			{"--log-format", "auto, text or json"}, {"--log-level", "debug, info, warn or error"}, {"--help", "print how it is used"},
+			{"--server", "address of the control plane"},
+			{"--code-file", "file that holds an enrolment code"},
+			{"--name", "name of this machine"},
+			{"--concurrency", "steps at the same time"},
+			{"--drain", "how long steps may go on"},
+			{"--exit-when-orphaned", "leave without a control plane"},
+			{"--log-format", "auto, text or json"},
+			{"--log-level", "debug, info, warn or error"},
+			{"--help", "print how it is used"},
 		}
 	case name == "mcp":
 		return []word{
@@ -71,7 +81,9 @@ func optionWords(name string) []word {
 // enrollOptions are those of machine enroll.
 func enrollOptions() []word {
 	return []word{
-		{"--server", "address of the control plane"}, {"--code", "one-time code"}, {"--name", "name of this machine"},
+		{"--server", "address of the control plane"},
+		{"--code", "one-time code"},
+		{"--name", "name of this machine"},
 		{"--label", "a label, name=value"},
 	}
 }
