@@ -1,7 +1,8 @@
 // Package api is the control plane's HTTP face: the REST projection of the command catalog, the machine API,
-// the deliveries of webhooks, health, metrics, and the OpenAPI document. It authenticates every route but health, checks the Host header against
-// rebinding, bounds bodies, and turns every error into the envelope with a code of the closed set. What a
-// command does is the catalog's business, what a step may do the ledger's.
+// the deliveries of webhooks, health, metrics, and the OpenAPI document. It authenticates every route but health, the
+// documentation of REST and the deliveries, whose signatures are verified by whoever takes them; it checks the Host
+// header against rebinding, bounds bodies, and turns every error into the envelope with a code of the closed set. What
+// a command does is the catalog's business, what a step may do the ledger's.
 package api
 
 import (
@@ -17,6 +18,7 @@ import (
 	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/catalog"
 	"github.com/errandhq/errand/internal/inflight"
+	"github.com/errandhq/errand/internal/ratelimit"
 )
 
 // maxBodyBytes bounds a request body: more than the largest plan, input and result together, so that an
@@ -89,9 +91,9 @@ type API struct {
 	handler http.Handler
 	ends    *endBroker
 	gate    *gate
-	callers *limiter
+	callers *ratelimit.Buckets
 	// enrolments bounds how often codes are presented from one network.
-	enrolments limiter
+	enrolments *ratelimit.Buckets
 	// held are the bytes of requests and answers of a caller that are in memory, heldByStrangers those of requests
 	// from a network that are not authenticated. mcpCalls are the calls of a caller that are served over MCP.
 	held, heldByStrangers, mcpCalls *inflight.Budget
@@ -107,9 +109,9 @@ func New(o Options) (*API, error) {
 	}
 	a := &API{
 		Options: o, ends: newEndBroker(o.Ledger, o.Logger), gate: newGate(o.Now, o.Observer),
-		enrolments: limiter{perSecond: enrolmentsPerSecond, burst: enrolmentBurst},
+		enrolments: ratelimit.New(enrolmentsPerSecond, enrolmentBurst),
 		held:       inflight.New(maxHeld), heldByStrangers: inflight.New(maxHeldByStrangers), mcpCalls: inflight.New(maxMCPCalls),
-		callers: &limiter{perSecond: rate.Limit(o.RateLimit), burst: burstSeconds * o.RateLimit},
+		callers: ratelimit.New(rate.Limit(o.RateLimit), burstSeconds*o.RateLimit),
 	}
 	document, err := openAPI(o.Version)
 	if err != nil {

@@ -144,7 +144,7 @@ func (b *endBroker) connect(machineID string) (*eventStream, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.streams[machineID]) >= maxStreams {
-		return nil, underWay(writeTimeout, fmt.Sprintf("the machine has %d event streams open, more are not allowed", maxStreams))
+		return nil, underWay(writeTimeout, fmt.Sprintf("the machine has %d event streams open; end one before another is opened", maxStreams))
 	}
 	if b.streams[machineID] == nil {
 		b.streams[machineID] = map[*eventStream]struct{}{}

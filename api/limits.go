@@ -10,10 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/catalog"
+	"github.com/errandhq/errand/internal/ratelimit"
 )
 
 const (
@@ -23,7 +22,7 @@ const (
 	// goodFor is how long a credential that was right is looked at although its address sends many wrong ones:
 	// behind one address there may be many callers.
 	goodFor = 15 * time.Minute
-	// remembered bounds how many addresses, callers and credentials are remembered, each.
+	// remembered bounds how many right credentials are remembered.
 	remembered = 10_000
 	// burstSeconds is for how long a caller who was quiet may go at once over what the limit allows.
 	burstSeconds = 2
@@ -66,57 +65,18 @@ func (r *recent[K, V]) put(key K, value V) {
 	r.entries[key] = r.order.PushFront(&pair[K, V]{key, value})
 }
 
-// limiter bounds how often each of many may do something. What was forgotten begins anew.
-type limiter struct {
-	perSecond rate.Limit
-	burst     int
-
-	mu     sync.Mutex
-	recent recent[string, *rate.Limiter]
-}
-
-// of returns the bucket of a key; the caller holds mu.
-func (l *limiter) of(key string) *rate.Limiter {
-	bucket, found := l.recent.get(key)
-	if !found {
-		bucket = rate.NewLimiter(l.perSecond, l.burst)
-		l.recent.put(key, bucket)
-	}
-	return bucket
-}
-
-// take counts one time; it returns how long to wait instead when that is too many.
-func (l *limiter) take(key string, now time.Time) time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	reservation := l.of(key).ReserveN(now, 1)
-	wait := reservation.DelayFrom(now)
-	if wait > 0 {
-		reservation.CancelAt(now)
-	}
-	return wait
-}
-
-// exhausted reports whether nothing is left, without counting.
-func (l *limiter) exhausted(key string, now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	bucket, found := l.recent.get(key)
-	return found && bucket.TokensAt(now) < 1
-}
-
 // gate bounds what wrong credentials cost, for each address by itself, without shutting out right ones.
 type gate struct {
 	now      func() time.Time
 	observer automation.CallObserver
-	failures limiter
+	failures *ratelimit.Buckets
 
 	mu   sync.Mutex
 	good recent[[sha256.Size]byte, time.Time]
 }
 
 func newGate(now func() time.Time, observer automation.CallObserver) *gate {
-	return &gate{now: now, observer: observer, failures: limiter{perSecond: failuresPerSecond, burst: failuresPerSecond}}
+	return &gate{now: now, observer: observer, failures: ratelimit.New(failuresPerSecond, failuresPerSecond)}
 }
 
 // pass looks at a credential with check, unless its address has sent too many wrong ones and it has not been right
@@ -124,12 +84,9 @@ func newGate(now func() time.Time, observer automation.CallObserver) *gate {
 func (g *gate) pass(address string, kind automation.CredentialKind, credential string, check func() error) error {
 	source, hash := network(address), sha256.Sum256([]byte(credential))
 	now := g.now()
-	if g.failures.exhausted(source, now) && !g.wasGood(hash, now) {
+	if g.failures.Wait(source, now) > 0 && !g.wasGood(hash, now) {
 		g.observer.CallLimited(automation.LimitWrongCredentials)
-		return &automation.Error{
-			Code: automation.CodeRateLimited, RetryAfter: time.Second,
-			Message: "too many wrong credentials come from your address; try again in a moment",
-		}
+		return automation.RateLimited(time.Second, "too many wrong credentials come from your address; try again in a moment")
 	}
 	err := check()
 	switch automation.CodeOf(err) {
@@ -139,7 +96,7 @@ func (g *gate) pass(address string, kind automation.CredentialKind, credential s
 		g.good.put(hash, now)
 	case automation.CodeUnauthorized:
 		g.observer.CredentialRefused(kind)
-		g.failures.take(source, now)
+		g.failures.Take(source, now)
 	case automation.CodeMachineRevoked:
 		g.observer.CredentialRefused(kind)
 	}
@@ -195,15 +152,13 @@ func (a *API) limitCaller(p catalog.Principal) error {
 	if a.RateLimit == 0 || p.Actor.Kind == automation.ActorRuntime {
 		return nil
 	}
-	wait := a.callers.take(callerName(p.Actor), a.Now())
+	wait := a.callers.Take(callerName(p.Actor), a.Now())
 	if wait == 0 {
 		return nil
 	}
 	a.Observer.CallLimited(automation.LimitCaller)
-	return &automation.Error{
-		Code: automation.CodeRateLimited, RetryAfter: wait,
-		Message: "this " + string(p.Actor.Kind) + " calls too often: more than ERRAND_RATE_LIMIT allows; wait as long as Retry-After says",
-	}
+	return automation.RateLimited(wait,
+		"this %s calls too often: more than ERRAND_RATE_LIMIT allows; wait as long as Retry-After says", p.Actor.Kind)
 }
 
 // credentialOf is what a machine presents with each call, apart from the proof, which is another one each time.

@@ -20,11 +20,9 @@ const (
 
 func (a *API) enroll(c *gin.Context) {
 	address := catalog.PrincipalOf(c.Request.Context()).Origin.Address
-	if wait := a.enrolments.take(network(address), a.Now()); wait > 0 {
+	if wait := a.enrolments.Take(network(address), a.Now()); wait > 0 {
 		a.Observer.CallLimited(automation.LimitEnrolments)
-		a.refuse(c, &automation.Error{
-			Code: automation.CodeRateLimited, RetryAfter: wait, Message: "too many enrolments are tried from your address; wait a moment",
-		})
+		a.refuse(c, automation.RateLimited(wait, "too many enrolments are tried from your address; wait a moment"))
 		return
 	}
 	boundBody(c, maxEnrolment)

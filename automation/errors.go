@@ -106,6 +106,13 @@ func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
+// RateLimited makes the refusal of a caller who asks too often, with the time after which it may ask again.
+func RateLimited(wait time.Duration, format string, args ...any) *Error {
+	e := Errorf(CodeRateLimited, format, args...)
+	e.RetryAfter = wait
+	return e
+}
+
 // Invalid makes the validation error that reports all violations of one document.
 func Invalid(violations ...Violation) *Error {
 	parts := make([]string, 0, len(violations))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/automation/webhook"
+	"github.com/errandhq/errand/internal/ratelimit"
 )
 
 // Limits of deliveries. That of a source counts only what was not verified: whoever has the secret is never held up
@@ -27,8 +28,6 @@ const (
 	// verifiedPerSecond and verifiedBurst bound the verified deliveries of one webhook.
 	verifiedPerSecond = 50
 	verifiedBurst     = 1_000
-	// maxLimiters bounds the memory of either.
-	maxLimiters = 10_000
 )
 
 // Ledger is what taking deliveries needs of the ledger.
@@ -53,8 +52,8 @@ type Options struct {
 // Receiver takes deliveries. It is safe for concurrent use.
 type Receiver struct {
 	Options
-	sources  *limiters
-	webhooks *limiters
+	sources  *ratelimit.Buckets
+	webhooks *ratelimit.Buckets
 	// nobody stands for every webhook that there is not.
 	nobody automation.WebhookTarget
 }
@@ -66,8 +65,8 @@ func New(o Options) (*Receiver, error) {
 	}
 	r := &Receiver{
 		Options:  o,
-		sources:  newLimiters(refusedPerSecond, refusedBurst, maxLimiters),
-		webhooks: newLimiters(verifiedPerSecond, verifiedBurst, maxLimiters),
+		sources:  ratelimit.New(refusedPerSecond, refusedBurst),
+		webhooks: ratelimit.New(verifiedPerSecond, verifiedBurst),
 		nobody:   automation.WebhookTarget{WebhookDefinition: automation.WebhookDefinition{Scheme: webhook.GitHub}},
 	}
 	for range webhook.MaxSecrets {
@@ -83,9 +82,9 @@ func New(o Options) (*Receiver, error) {
 // Permit refuses a source that has sent too much that was not verified, with rate_limited. It is asked before the
 // body of a delivery is read.
 func (r *Receiver) Permit(source string) error {
-	if wait := r.sources.wait(source, r.Now()); wait > 0 {
+	if wait := r.sources.Wait(source, r.Now()); wait > 0 {
 		r.Answered(automation.CodeRateLimited)
-		return limited(wait, "too many deliveries from this address were refused")
+		return automation.RateLimited(wait, "too many deliveries from this address were refused; try again later")
 	}
 	return nil
 }
@@ -105,12 +104,12 @@ func (r *Receiver) deliver(ctx context.Context, source, id string, request webho
 		return automation.Run{}, err
 	}
 	if reason != nil {
-		r.sources.take(source, r.Now())
+		r.sources.Take(source, r.Now())
 		r.Logger.InfoContext(ctx, "a delivery was refused", "webhook", shown(id), "source", source, "reason", reason)
 		return automation.Run{}, refusal()
 	}
-	if wait := r.webhooks.take(target.ID, r.Now()); wait > 0 {
-		return automation.Run{}, limited(wait, "too many deliveries to this webhook")
+	if wait := r.webhooks.Take(target.ID, r.Now()); wait > 0 {
+		return automation.Run{}, automation.RateLimited(wait, "too many deliveries to this webhook; try again later")
 	}
 	input, err := webhook.Input(target.Spec(), delivery, request)
 	if tooLarge, ok := errors.AsType[*webhook.TooLargeError](err); ok {
@@ -185,12 +184,6 @@ func (r *Receiver) keys(target automation.WebhookTarget) ([][]byte, error) {
 func refusal() error {
 	return automation.Errorf(automation.CodeUnauthorized,
 		"there is no such webhook, it is disabled, or the delivery is not signed as it must be")
-}
-
-func limited(wait time.Duration, why string) error {
-	refused := automation.Errorf(automation.CodeRateLimited, "%s; try again later", why)
-	refused.RetryAfter = wait
-	return refused
 }
 
 // shown cuts an id of a stranger for the log.

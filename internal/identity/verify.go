@@ -349,9 +349,7 @@ func (c *replayCache) add(machineID, proofID string, now time.Time) error {
 		return refuse("the proof has been used before; each attempt of a call needs its own")
 	}
 	if len(c.current) >= c.limit || c.counts[machineID] >= c.share {
-		e := automation.Errorf(automation.CodeRateLimited, "too many calls; slow down")
-		e.RetryAfter = max(c.begun.Add(c.window).Sub(now), time.Second)
-		return e
+		return automation.RateLimited(max(c.begun.Add(c.window).Sub(now), time.Second), "too many calls; slow down")
 	}
 	c.current[hash] = struct{}{}
 	c.counts[machineID]++

@@ -101,7 +101,6 @@ func (l *Limiter) of(machineID string) *budget {
 }
 
 func tooMuch(format string, limit int, waitSeconds float64) error {
-	refusal := automation.Errorf(automation.CodeRateLimited, format, limit)
-	refusal.RetryAfter = max(time.Duration(waitSeconds*float64(time.Second)), time.Second)
-	return refusal
+	wait := time.Duration(waitSeconds * float64(time.Second))
+	return automation.RateLimited(max(wait, time.Second), format, limit)
 }

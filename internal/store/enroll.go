@@ -66,10 +66,8 @@ func checkOpenCodes(ctx context.Context, tx querier, owner string, now time.Time
 	if open < automation.MaxOpenEnrollmentCodes {
 		return nil
 	}
-	refusal := automation.Errorf(automation.CodeRateLimited,
+	return automation.RateLimited(max(first.time().Sub(now), time.Second),
 		"%d enrolment codes are open; use them, or wait until some have expired", open)
-	refusal.RetryAfter = max(first.time().Sub(now), time.Second)
-	return refusal
 }
 
 // RedeemEnrollmentCode implements [automation.MachineStore].
