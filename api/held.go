@@ -35,7 +35,7 @@ func (e underWayError) Unwrap() error { return e.refusal }
 
 // underWay refuses a caller with a sentence that says what there is too much of, and when to try again.
 func underWay(retryAfter time.Duration, message string) error {
-	return underWayError{&automation.Error{Code: automation.CodeRateLimited, RetryAfter: retryAfter, Message: message}}
+	return underWayError{automation.RateLimited(retryAfter, "%s", message)}
 }
 
 // tooMuchHeld refuses a request for which its caller has no room left.

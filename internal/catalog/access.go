@@ -138,14 +138,12 @@ func (p Principal) concerning(what string, ownerID *string) (string, error) {
 // KeysInput selects keys.
 type KeysInput struct {
 	OwnerID *string `json:"owner_id,omitempty" doc:"keys of this owner; default: yours; another one needs the scope admin"`
-	Limit   *int    `json:"limit,omitempty" doc:"at most this many, 1 to 200; default 50"`
-	Cursor  string  `json:"cursor,omitempty" doc:"next_cursor of the page before"`
+	PageInput
 }
 
 func (in KeysInput) violations() []automation.Violation {
-	var v violations
+	v := violations(in.PageInput.violations())
 	v.filterID("owner_id", in.OwnerID)
-	v.limit("limit", in.Limit)
 	return v
 }
 
@@ -171,14 +169,11 @@ func keys(ctx context.Context, s *Service, p Principal, in KeysInput) (KeysResul
 	if err != nil {
 		return KeysResult{}, err
 	}
-	page, next, err := s.Ledger.Keys(ctx, owner, pageSize(in.Limit), in.Cursor)
+	page, next, err := s.Ledger.Keys(ctx, owner, in.size(), in.Cursor)
 	if err != nil {
 		return KeysResult{}, err
 	}
-	if page == nil {
-		page = []automation.APIKey{}
-	}
-	return KeysResult{Keys: page, NextCursor: next}, nil
+	return KeysResult{Keys: notNull(page), NextCursor: next}, nil
 }
 
 // RevokeKeyInput names a key.
@@ -243,14 +238,7 @@ func createOwner(ctx context.Context, s *Service, _ Principal, in CreateOwnerInp
 
 // OwnersInput selects owners.
 type OwnersInput struct {
-	Limit  *int   `json:"limit,omitempty" doc:"at most this many, 1 to 200; default 50"`
-	Cursor string `json:"cursor,omitempty" doc:"next_cursor of the page before"`
-}
-
-func (in OwnersInput) violations() []automation.Violation {
-	var v violations
-	v.limit("limit", in.Limit)
-	return v
+	PageInput
 }
 
 // OwnersResult is a page of owners.
@@ -271,8 +259,8 @@ next_cursor is there, give it as cursor to get the next page.`,
 }, decodeInto[OwnersInput], owners)
 
 func owners(ctx context.Context, s *Service, _ Principal, in OwnersInput) (OwnersResult, error) {
-	page, next, err := s.Ledger.Owners(ctx, pageSize(in.Limit), in.Cursor)
-	return OwnersResult{Owners: page, NextCursor: next}, err
+	page, next, err := s.Ledger.Owners(ctx, in.size(), in.Cursor)
+	return OwnersResult{Owners: notNull(page), NextCursor: next}, err
 }
 
 // AuditInput selects entries of the audit.
@@ -283,19 +271,17 @@ type AuditInput struct {
 	Action   string  `json:"action,omitempty" doc:"only this command, or authenticate"`
 	Since    *string `json:"since,omitempty" doc:"only entries at or after this RFC 3339 time"`
 	Until    *string `json:"until,omitempty" doc:"only entries before this RFC 3339 time"`
-	Limit    *int    `json:"limit,omitempty" doc:"at most this many, 1 to 200; default 50"`
-	Cursor   string  `json:"cursor,omitempty" doc:"next_cursor of the page before"`
+	PageInput
 }
 
 func (in AuditInput) violations() []automation.Violation {
-	var v violations
+	v := violations(in.PageInput.violations())
 	v.filterID("object_id", in.ObjectID)
 	v.filterID("actor_id", in.ActorID)
 	v.filterID("owner_id", in.OwnerID)
 	v.length("action", in.Action, automation.MaxNameLength)
 	v.instant("since", in.Since)
 	v.instant("until", in.Until)
-	v.limit("limit", in.Limit)
 	return v
 }
 
@@ -322,13 +308,10 @@ When next_cursor is there, give it as cursor to get the next page.`,
 func audit(ctx context.Context, s *Service, _ Principal, in AuditInput) (AuditResult, error) {
 	page, next, err := s.Ledger.Audit(ctx, automation.AuditFilter{
 		Object: orEmpty(in.ObjectID), Actor: orEmpty(in.ActorID), OwnerID: orEmpty(in.OwnerID), Action: in.Action,
-		Since: instantOf(in.Since), Until: instantOf(in.Until), Limit: pageSize(in.Limit), Cursor: in.Cursor,
+		Since: instantOf(in.Since), Until: instantOf(in.Until), Limit: in.size(), Cursor: in.Cursor,
 	})
 	if err != nil {
 		return AuditResult{}, err
 	}
-	if page == nil {
-		page = []automation.AuditEntry{}
-	}
-	return AuditResult{Entries: page, NextCursor: next}, nil
+	return AuditResult{Entries: notNull(page), NextCursor: next}, nil
 }

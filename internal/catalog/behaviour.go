@@ -117,7 +117,7 @@ func (s *Service) defaultMachine(ctx context.Context, p Principal) (string, erro
 
 func list(ctx context.Context, s *Service, p Principal, in ListInput) (ListResult, error) {
 	automations, next, err := s.Ledger.ListAutomations(ctx, p.OwnerID, automation.AutomationFilter{
-		Enabled: in.Enabled, MachineID: orEmpty(in.MachineID), Query: in.Query, Limit: pageSize(in.Limit), Cursor: in.Cursor,
+		Enabled: in.Enabled, MachineID: orEmpty(in.MachineID), Query: in.Query, Limit: in.size(), Cursor: in.Cursor,
 	})
 	if err != nil {
 		return ListResult{}, err
@@ -140,12 +140,10 @@ func get(ctx context.Context, s *Service, p Principal, in GetInput) (AutomationR
 	if err != nil {
 		return AutomationResult{}, err
 	}
-	if drops == nil {
-		drops = []automation.ScheduleDrop{}
-	}
+	drops = notNull(drops)
 	result.Drops = &drops
 	if in.IncludeRuns {
-		page, err := runs(ctx, s, p, RunsInput{AutomationID: &in.AutomationID, Limit: in.RunsLimit})
+		page, err := runs(ctx, s, p, RunsInput{AutomationID: &in.AutomationID, PageInput: PageInput{Limit: in.RunsLimit}})
 		if err != nil {
 			return AutomationResult{}, err
 		}
@@ -182,7 +180,7 @@ func showRun(ctx context.Context, s *Service, p Principal, in RunInput) (RunResu
 func runs(ctx context.Context, s *Service, p Principal, in RunsInput) (RunsResult, error) {
 	page, next, err := s.Ledger.ListRuns(ctx, p.OwnerID, automation.RunFilter{
 		AutomationID: orEmpty(in.AutomationID), MachineID: orEmpty(in.MachineID), Status: orEmpty(in.Status), Trigger: orEmpty(in.Trigger),
-		Since: instantOf(in.Since), Until: instantOf(in.Until), Limit: pageSize(in.Limit), Cursor: in.Cursor,
+		Since: instantOf(in.Since), Until: instantOf(in.Until), Limit: in.size(), Cursor: in.Cursor,
 	})
 	if err != nil {
 		return RunsResult{}, err
@@ -190,10 +188,7 @@ func runs(ctx context.Context, s *Service, p Principal, in RunsInput) (RunsResul
 	if page, err = s.explainAll(ctx, page); err != nil {
 		return RunsResult{}, err
 	}
-	if page == nil {
-		page = []automation.Run{}
-	}
-	return RunsResult{Runs: page, NextCursor: next}, nil
+	return RunsResult{Runs: notNull(page), NextCursor: next}, nil
 }
 
 func cancelRun(ctx context.Context, s *Service, p Principal, in CancelInput) (RunResult, error) {

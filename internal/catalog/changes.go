@@ -156,14 +156,7 @@ func remove(ctx context.Context, s *Service, p Principal, in DeleteInput) (Delet
 
 // MachinesInput selects machines.
 type MachinesInput struct {
-	Limit  *int   `json:"limit,omitempty" doc:"at most this many, 1 to 200; default 50"`
-	Cursor string `json:"cursor,omitempty" doc:"next_cursor of the page before"`
-}
-
-func (in MachinesInput) violations() []automation.Violation {
-	var v violations
-	v.limit("limit", in.Limit)
-	return v
+	PageInput
 }
 
 // MachineResult is a machine as commands return it.
@@ -192,7 +185,7 @@ type MachinesResult struct {
 }
 
 func machines(ctx context.Context, s *Service, p Principal, in MachinesInput) (MachinesResult, error) {
-	page, next, err := s.Ledger.Machines(ctx, p.OwnerID, pageSize(in.Limit), in.Cursor)
+	page, next, err := s.Ledger.Machines(ctx, p.OwnerID, in.size(), in.Cursor)
 	if err != nil {
 		return MachinesResult{}, err
 	}

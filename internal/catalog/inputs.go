@@ -20,20 +20,38 @@ const (
 	maxReasonLength = 500
 )
 
+// PageInput selects a page of a list. It is embedded in the inputs of commands that list something.
+type PageInput struct {
+	Limit  *int   `json:"limit,omitempty" doc:"at most this many, 1 to 200; default 50"`
+	Cursor string `json:"cursor,omitempty" doc:"next_cursor of the page before"`
+}
+
+func (in PageInput) violations() []automation.Violation {
+	var v violations
+	v.limit("limit", in.Limit)
+	return v
+}
+
+// size applies the default to a limit that was checked.
+func (in PageInput) size() int {
+	if in.Limit == nil {
+		return automation.DefaultPageSize
+	}
+	return *in.Limit
+}
+
 // ListInput selects automations.
 type ListInput struct {
 	Enabled   *bool   `json:"enabled,omitempty" doc:"only enabled, or only disabled, automations"`
 	MachineID *string `json:"machine_id,omitempty" doc:"only automations that target this machine"`
 	Query     string  `json:"query,omitempty" doc:"only automations whose name contains this text, in any case"`
-	Limit     *int    `json:"limit,omitempty" doc:"at most this many, 1 to 200; default 50"`
-	Cursor    string  `json:"cursor,omitempty" doc:"next_cursor of the page before"`
+	PageInput
 }
 
 func (in ListInput) violations() []automation.Violation {
-	var v violations
+	v := violations(in.PageInput.violations())
 	v.filterID("machine_id", in.MachineID)
 	v.length("query", in.Query, automation.MaxNameLength)
-	v.limit("limit", in.Limit)
 	return v
 }
 
@@ -92,15 +110,13 @@ type RunsInput struct {
 	Trigger      *automation.TriggerKind `json:"trigger,omitempty" enum:"manual,schedule,webhook" doc:"manual, schedule or webhook"`
 	Since        *string                 `json:"since,omitempty" doc:"only runs created at or after this RFC 3339 time"`
 	Until        *string                 `json:"until,omitempty" doc:"only runs created before this RFC 3339 time"`
-	Limit        *int                    `json:"limit,omitempty" doc:"at most this many, 1 to 200; default 50"`
-	Cursor       string                  `json:"cursor,omitempty" doc:"next_cursor of the page before"`
+	PageInput
 }
 
 func (in RunsInput) violations() []automation.Violation {
-	var v violations
+	v := violations(in.PageInput.violations())
 	v.filterID("automation_id", in.AutomationID)
 	v.filterID("machine_id", in.MachineID)
-	v.limit("limit", in.Limit)
 	if in.Status != nil && !slices.Contains(runStatuses, *in.Status) {
 		v.add("status", "%q is not a status; use pending, running, completed, failed or cancelled", *in.Status)
 	}
@@ -179,6 +195,14 @@ func orEmpty[T any](filter *T) T {
 	return *filter
 }
 
+// notNull returns a list that is [] and not null in JSON when it is empty.
+func notNull[T any](list []T) []T {
+	if list == nil {
+		return []T{}
+	}
+	return list
+}
+
 // violations collects what is wrong with an input.
 type violations []automation.Violation
 
@@ -229,14 +253,6 @@ func (v *violations) instant(path string, text *string) {
 	if _, err := time.Parse(time.RFC3339Nano, *text); err != nil {
 		v.add(path, "is not an RFC 3339 time such as 2026-12-01T09:00:00Z")
 	}
-}
-
-// pageSize applies the default to a limit that was checked.
-func pageSize(limit *int) int {
-	if limit == nil {
-		return automation.DefaultPageSize
-	}
-	return *limit
 }
 
 // instantOf parses a time that was checked; nil for none.
