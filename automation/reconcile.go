@@ -142,3 +142,17 @@ func (m *RunMark) Stray(generation int64, now time.Time) Stray {
 	}
 	return StrayNone
 }
+
+const (
+	// MaxReconcilePause is the longest time between two comparisons of the ledger with the engine.
+	MaxReconcilePause = time.Minute
+	minReconcilePause = 10 * time.Second
+	// reconcileShare is the part of the time that comparisons may take: one in so many.
+	reconcileShare = 20
+)
+
+// ReconcilePause returns how long to wait after a comparison that took so long: small installations are repaired at
+// once, and large ones do not spend more than a twentieth of the time on it.
+func ReconcilePause(took time.Duration) time.Duration {
+	return min(max(reconcileShare*took, minReconcilePause), MaxReconcilePause)
+}

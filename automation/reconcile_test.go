@@ -253,3 +253,17 @@ func TestNothingIsLostWhere(t *testing.T) {
 		}
 	}
 }
+
+func TestReconcilePause(t *testing.T) {
+	t.Parallel()
+	for took, want := range map[time.Duration]time.Duration{
+		-time.Hour:       10 * time.Second, // the clock was set back
+		time.Millisecond: 10 * time.Second,
+		time.Second:      20 * time.Second,
+		time.Hour:        time.Minute,
+	} {
+		if got := automation.ReconcilePause(took); got != want {
+			t.Errorf("after %v: %v, want %v", took, got, want)
+		}
+	}
+}

@@ -12,11 +12,8 @@ import (
 )
 
 const (
-	// A comparison begins this long after the one before, according to how long that took: few schedules are repaired
-	// at once, and many do not cost more than a twentieth of the time.
-	reconcileAtLeast, reconcileAtMost, reconcileShare = 10 * time.Second, time.Minute, 20
 	// reconcileTTL is how long a dead server keeps the others from comparing.
-	reconcileTTL = reconcileAtMost + 30*time.Second
+	reconcileTTL = automation.MaxReconcilePause + 30*time.Second
 	// rowsPage is how many schedules of the ledger are read at a time.
 	rowsPage = 500
 	// inspectedEach is how many schedules each comparison looks at closely, one after another through all of them: a
@@ -68,10 +65,9 @@ func (r *Reconciler) Run(ctx context.Context) {
 		if automation.CodeOf(err) != automation.CodeEngineUnavailable {
 			r.syncer.reporter.report(ctx, "schedules in Temporal could not be compared with the ledger", "", err)
 		}
-		pause := min(max(reconcileShare*r.now().Sub(began), reconcileAtLeast), reconcileAtMost)
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause):
+		case <-time.After(automation.ReconcilePause(r.now().Sub(began))):
 		}
 	}
 }

@@ -12,9 +12,6 @@ import (
 )
 
 const (
-	// A pass begins this long after the one before, according to how long that took: small installations are
-	// repaired at once, and large ones do not spend more than a twentieth of the time on it.
-	reconcileAtLeast, reconcileAtMost, reconcileShare = 10 * time.Second, time.Minute, 20
 	// passAtMost bounds one pass; the next goes on with what is left.
 	passAtMost = 2 * time.Minute
 	// reconcileLease is the lease of the passes, so that one server does them at a time, and reconcileTTL how long a
@@ -114,11 +111,10 @@ func (r *Reconciler) Run(ctx context.Context) {
 	for {
 		began := r.Now()
 		r.pass(ctx)
-		pause := min(max(reconcileShare*r.Now().Sub(began), reconcileAtLeast), reconcileAtMost)
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(pause):
+		case <-time.After(automation.ReconcilePause(r.Now().Sub(began))):
 		}
 	}
 }

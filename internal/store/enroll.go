@@ -216,8 +216,9 @@ func (s *Store) LoseRuns(ctx context.Context, limit int) ([]automation.Run, erro
 	}
 	lost := make([]automation.Run, 0, len(ids))
 	for _, id := range ids {
+		revoked := false // no longer, when the machine was given a new key in between: its runs go on
 		run, err := s.transition(ctx, id, durable, anyRun, func(state *runState, now time.Time) error {
-			if state.machineRevoked {
+			if revoked = state.machineRevoked; revoked {
 				state.LoseMachine(now)
 			}
 			return nil
@@ -225,7 +226,9 @@ func (s *Store) LoseRuns(ctx context.Context, limit int) ([]automation.Run, erro
 		if err != nil {
 			return lost, err
 		}
-		lost = append(lost, run)
+		if revoked {
+			lost = append(lost, run)
+		}
 	}
 	return lost, nil
 }
