@@ -27,6 +27,7 @@ import (
 	"github.com/errandhq/errand/internal/access"
 	"github.com/errandhq/errand/internal/catalog"
 	"github.com/errandhq/errand/internal/hooks"
+	"github.com/errandhq/errand/internal/logtest"
 	"github.com/errandhq/errand/internal/notify"
 	"github.com/errandhq/errand/internal/sealing"
 	"github.com/errandhq/errand/internal/store"
@@ -45,7 +46,7 @@ type world struct {
 	ledger  *store.Store
 	owner   string
 	machine automation.Machine
-	log     *syncBuffer
+	log     *logtest.Buffer
 	// received counts the bytes that the machine has sent.
 	received atomic.Int64
 	// database is the file of the ledger.
@@ -58,23 +59,6 @@ type world struct {
 	admitted  []string
 	cancelled []string
 	lost      []string
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }
 
 func newID() string { return uuid.Must(uuid.NewV7()).String() }
@@ -107,7 +91,7 @@ func newWorldWith(t testing.TB, change func(*worldOptions)) *world {
 	t.Helper()
 	options := worldOptions{now: time.Now}
 	change(&options)
-	w := &world{t: t, now: options.now, log: &syncBuffer{}, observed: calls{make(chan string, 10_000)}}
+	w := &world{t: t, now: options.now, log: &logtest.Buffer{}, observed: calls{make(chan string, 10_000)}}
 	logger := slog.New(slog.NewTextHandler(w.log, nil))
 	changes := notify.New()
 	vault, err := sealing.New("key", bytes.Repeat([]byte{1}, sealing.KeySize))

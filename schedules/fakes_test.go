@@ -1,7 +1,6 @@
 package schedules_test
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/binary"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/automation/schedule"
+	"github.com/errandhq/errand/internal/logtest"
 	"github.com/errandhq/errand/schedules"
 )
 
@@ -450,34 +450,16 @@ func (f *temporal) set(change func()) {
 	change()
 }
 
-// logBuffer keeps what is logged.
-type logBuffer struct {
-	mu     sync.Mutex
-	buffer bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buffer.String()
-}
-
 // world is the package over a ledger and a Temporal in memory, in a bubble of fake time.
 type world struct {
 	ledger   *ledger
 	temporal *temporal
-	log      *logBuffer
+	log      *logtest.Buffer
 	options  schedules.Options
 }
 
 func newWorld() *world {
-	w := &world{ledger: newLedger(), temporal: newTemporal(), log: &logBuffer{}}
+	w := &world{ledger: newLedger(), temporal: newTemporal(), log: &logtest.Buffer{}}
 	w.options = w.server("me")
 	return w
 }

@@ -23,6 +23,7 @@ import (
 
 	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/gateway"
+	"github.com/errandhq/errand/internal/logtest"
 )
 
 const (
@@ -198,33 +199,15 @@ type stage struct {
 	doorman  *doorman
 	server   *httptest.Server
 	address  string
-	logs     *logBuffer
+	logs     *logtest.Buffer
 
 	mu   sync.Mutex
 	seen map[string]int
 }
 
-// logBuffer collects a log for a test.
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
-}
-
 func newStage(t *testing.T, change func(*gateway.Options)) *stage {
 	t.Helper()
-	s := &stage{doorman: &doorman{refuse: map[string]error{}}, logs: &logBuffer{}, seen: map[string]int{}}
+	s := &stage{doorman: &doorman{refuse: map[string]error{}}, logs: &logtest.Buffer{}, seen: map[string]int{}}
 	up, upClient := newUpstream(t)
 	s.upstream = up
 	o := gateway.Options{

@@ -1,7 +1,6 @@
 package mcpserver_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -9,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 	"github.com/errandhq/errand/api"
 	"github.com/errandhq/errand/automation"
 	"github.com/errandhq/errand/internal/catalog"
+	"github.com/errandhq/errand/internal/logtest"
 	"github.com/errandhq/errand/internal/mcpserver"
 	"github.com/errandhq/errand/internal/notify"
 	"github.com/errandhq/errand/internal/store"
@@ -32,24 +31,7 @@ type world struct {
 	principal catalog.Principal
 	tools     *mcpserver.Server
 	http      *httptest.Server
-	log       *syncBuffer
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
+	log       *logtest.Buffer
 }
 
 // engine starts nothing: no machine executes here.
@@ -91,7 +73,7 @@ func newID() string { return uuid.Must(uuid.NewV7()).String() }
 // newWorld starts everything with one machine in the ledger.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{log: &syncBuffer{}}
+	w := &world{log: &logtest.Buffer{}}
 	logger := slog.New(slog.NewTextHandler(w.log, nil))
 	changes := notify.New()
 	ledger, err := store.Open(t.Context(), store.Options{
@@ -188,8 +170,8 @@ func connect(t *testing.T, transport mcp.Transport) *mcp.ClientSession {
 }
 
 // failing is a server each of whose calls does what call does.
-func failing(call mcpserver.Caller) (*mcpserver.Server, *syncBuffer) {
-	log := &syncBuffer{}
+func failing(call mcpserver.Caller) (*mcpserver.Server, *logtest.Buffer) {
+	log := &logtest.Buffer{}
 	return mcpserver.New(mcpserver.Options{Call: call, Version: "test", Logger: slog.New(slog.NewTextHandler(log, nil))}), log
 }
 
