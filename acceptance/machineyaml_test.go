@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -88,9 +89,7 @@ func guarded(t *testing.T, dir, key string) string {
 
 func call(id, action string, input any, more step) step {
 	s := step{"id": id, "kind": "action", "actionId": action, "input": input}
-	for name, value := range more {
-		s[name] = value
-	}
+	maps.Copy(s, more)
 	return s
 }
 

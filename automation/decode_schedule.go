@@ -260,8 +260,7 @@ func (f *scheduleFindings) named(d *Definition, named map[string]bool, path, id 
 func (f *scheduleFindings) timing(path string, spec schedule.Spec, now time.Time) {
 	_, warnings, err := schedule.Parse(spec, now, now)
 	f.warnings = append(f.warnings, below(path, warnings)...)
-	var invalid *schedule.InvalidError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*schedule.InvalidError](err); ok {
 		f.violations = append(f.violations, below(path, invalid.Violations)...)
 	}
 }

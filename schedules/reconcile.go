@@ -81,7 +81,7 @@ func (r *Reconciler) look(ctx context.Context) error {
 		return err
 	}
 	if r.syncer.temporal.engine.Check(ctx) != nil {
-		return nil // the engine has said so
+		return nil //nolint:nilerr // the engine has said so
 	}
 	suspects, err := r.suspects(ctx)
 	if err != nil {

@@ -138,7 +138,7 @@ func standardClaim(r Request, now time.Time) claim {
 		c.flaw = errors.New("the header webhook-id contains a full stop")
 	}
 	header := r.one("webhook-signature")
-	for _, part := range strings.Fields(header[:min(len(header), maxSignatureBytes)]) {
+	for part := range strings.FieldsSeq(header[:min(len(header), maxSignatureBytes)]) {
 		if encoded, isOurs := strings.CutPrefix(part, "v1,"); isOurs {
 			c.sign(Base64, encoded)
 		}

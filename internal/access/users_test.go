@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"io"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -72,7 +71,7 @@ func (i issuer) Verify(_ context.Context, token string) (access.Person, error) {
 
 var (
 	now    = time.Date(2026, time.January, 5, 9, 0, 0, 0, time.UTC)
-	silent = slog.New(slog.NewTextHandler(io.Discard, nil))
+	silent = slog.New(slog.DiscardHandler)
 )
 
 func newKey(t *testing.T) string {

@@ -215,8 +215,7 @@ type PreviewResult struct {
 func preview(_ context.Context, s *Service, _ Principal, in PreviewInput) (PreviewResult, error) {
 	now := s.Now()
 	timing, warnings, err := schedule.Parse(in.Spec(), now, now)
-	var invalid *schedule.InvalidError
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*schedule.InvalidError](err); ok {
 		return PreviewResult{}, automation.Invalid(invalid.Violations...)
 	}
 	from, count := now, defaultPreview

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"io"
 	"log/slog"
 	"math/big"
 	"net"
@@ -74,7 +73,7 @@ func TestWhatTransportNeeds(t *testing.T) {
 				Client: client.Options{
 					HostPort: listener.Addr().String(), ConnectionOptions: client.ConnectionOptions{TLS: tt.client},
 				},
-				InstallationID: "installation", Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+				InstallationID: "installation", Logger: slog.New(slog.DiscardHandler),
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -118,7 +118,7 @@ func (r *Receiver) deliver(ctx context.Context, source, id string, request webho
 	run, err := r.Ledger.Admit(ctx, automation.WebhookDelivery{
 		OwnerID: target.OwnerID, AutomationID: target.AutomationID, WebhookID: target.ID, Delivery: delivery, Input: input,
 	}.Admission())
-	switch automation.CodeOf(err) {
+	switch automation.CodeOf(err) { //nolint:exhaustive // every other code is answered as it is
 	case "":
 		r.Admitted(run.ID)
 		return run, nil

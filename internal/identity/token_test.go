@@ -194,7 +194,7 @@ func TestTransportPassesARefusedTokenOn(t *testing.T) {
 	}
 	body, _ := io.ReadAll(response.Body)
 	response.Body.Close()
-	if response.StatusCode != 409 || !strings.Contains(string(body), "machine_revoked") || response.Header.Get("Retry-After") != "7" || served.asked.Load() != 1 {
+	if response.StatusCode != http.StatusConflict || !strings.Contains(string(body), "machine_revoked") || response.Header.Get("Retry-After") != "7" || served.asked.Load() != 1 {
 		t.Errorf("%d %v %s after %d requests", response.StatusCode, response.Header, body, served.asked.Load())
 	}
 }

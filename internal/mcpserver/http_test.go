@@ -193,7 +193,7 @@ func TestCallsAreBounded(t *testing.T) {
 		<-began
 	}
 	response, body := post(t, server.URL, message, nil)
-	if response.StatusCode != 429 || response.Header.Get("Retry-After") != "1" || !strings.Contains(body, "rate_limited") {
+	if response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") != "1" || !strings.Contains(body, "rate_limited") {
 		t.Errorf("%d %s", response.StatusCode, body)
 	}
 	close(goOn)
@@ -203,7 +203,7 @@ func TestCallsAreBounded(t *testing.T) {
 		}
 	}
 	go func() { <-began }()
-	if response, body := post(t, server.URL, message, nil); response.StatusCode != 200 {
+	if response, body := post(t, server.URL, message, nil); response.StatusCode != http.StatusOK {
 		t.Errorf("afterwards: %d %s", response.StatusCode, body)
 	}
 }

@@ -79,8 +79,12 @@ func (s *Server) listResources(next mcp.MethodHandler) mcp.MethodHandler {
 			return nil, s.resourceError(ctx, "errand://automations", "list", err)
 		}
 		var page struct {
-			Automations []struct{ ID, Name, Description string }
-			NextCursor  string `json:"next_cursor"`
+			Automations []struct {
+				ID          string `json:"id"`
+				Name        string `json:"name"`
+				Description string `json:"description"`
+			} `json:"automations"`
+			NextCursor string `json:"next_cursor"`
 		}
 		if err := json.Unmarshal(result, &page); err != nil {
 			return nil, s.resourceError(ctx, "errand://automations", "list", fmt.Errorf("reading a list: %w", err))

@@ -160,7 +160,7 @@ func decode(read line) (jsonrpc.Message, *jsonrpc.Error) {
 	case read.tooLong:
 		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidRequest, Message: fmt.Sprintf("the message is larger than %d bytes", maxLine)}
 	case len(read.text) == 0:
-		return nil, nil //nolint:nilnil // nothing was said, and nothing is wrong
+		return nil, nil
 	case !json.Valid(read.text):
 		return nil, &jsonrpc.Error{Code: jsonrpc.CodeParseError, Message: "the line is not JSON; send one JSON-RPC message a line"}
 	case read.text[0] == '[':

@@ -56,7 +56,7 @@ func TestLinesThatAreNoMessages(t *testing.T) {
 }
 
 // waiting calls a tool that waits, and returns when it does.
-func waiting(t *testing.T, ctx context.Context) (in *io.PipeWriter, ended chan error, gaveUp chan struct{}) { //nolint:revive // the context is the server's
+func waiting(t *testing.T, ctx context.Context) (in *io.PipeWriter, ended chan error, gaveUp chan struct{}) {
 	t.Helper()
 	began := make(chan struct{})
 	gaveUp = make(chan struct{})

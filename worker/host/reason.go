@@ -42,7 +42,7 @@ func Reason(err error) string {
 }
 
 func reasonOfRefusal(refusal *RefusalError) string {
-	switch refusal.Code { // the other codes speak for themselves
+	switch refusal.Code { //nolint:exhaustive // the other codes speak for themselves
 	case automation.CodeMachineRevoked:
 		return "this machine was revoked: enrol it again to use it"
 	case automation.CodeUnauthorized:
