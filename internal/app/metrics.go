@@ -8,7 +8,7 @@ import (
 // watchMetrics has the metrics ask what exists by now.
 func (a *App) watchMetrics() {
 	a.metrics.Watch(metrics.Sources{
-		Census: a.ledger.Census, EngineUp: a.engine.Up, OpenPolls: a.gateway.OpenPolls,
+		Ping: a.ledger.Ping, Census: a.ledger.Census, EngineUp: a.engine.Up, OpenPolls: a.gateway.OpenPolls,
 		RunRepairs: func() map[string]int64 {
 			did := a.reconciler.Repairs()
 			return map[string]int64{

@@ -27,6 +27,8 @@ type world struct {
 	*metrics.Metrics
 	mu       sync.Mutex
 	now      time.Time
+	takes    time.Duration // a census
+	ping     error
 	log      strings.Builder
 	census   automation.Census
 	err      error
@@ -40,10 +42,12 @@ func newWorld() *world {
 		Version: "v1", Now: func() time.Time { return w.now }, Logger: slog.New(slog.NewTextHandler(&w.log, nil)),
 	})
 	w.Watch(metrics.Sources{
+		Ping: func(context.Context) error { return w.ping },
 		Census: func(_ context.Context, engineUp bool) (automation.Census, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.asked++
+			w.now = w.now.Add(w.takes)
 			if engineUp != w.engineUp {
 				return automation.Census{}, errors.New("it is told the wrong thing of the engine")
 			}
@@ -142,18 +146,36 @@ func TestTheDatabaseIsAskedSeldom(t *testing.T) {
 	if w.asked != 3 {
 		t.Errorf("asked %d times after the clock was put back, want 3", w.asked)
 	}
+	w.now, w.takes = w.now.Add(time.Minute), 3*time.Second // very many runs
+	w.scrape(t)
+	w.now = w.now.Add(time.Minute - 1)
+	w.scrape(t)
+	if w.asked != 4 {
+		t.Errorf("asked %d times when one takes three seconds, want 4", w.asked)
+	}
+	w.now = w.now.Add(1)
+	w.scrape(t)
+	if w.asked != 5 {
+		t.Errorf("asked %d times a minute after one that took three seconds, want 5", w.asked)
+	}
 }
 
 func TestWithoutDatabaseAndEngine(t *testing.T) {
 	t.Parallel()
 	w := newWorld()
-	w.engineUp, w.err = false, errors.New("the disk is gone")
+	w.engineUp, w.ping = false, errors.New("it is away")
 	text := w.scrape(t)
 	wantLines(t, text, "errand_database_up 0", "errand_engine_up 0", `errand_run_repairs_total{repair="restarted"} 2`)
 	for _, name := range []string{"errand_runs_unfinished", "errand_machines_online"} {
 		if strings.Contains(text, name) {
 			t.Errorf("%s is said although nobody knows it", name)
 		}
+	}
+	w.ping, w.err = nil, errors.New("the disk is gone")
+	if text := w.scrape(t); strings.Contains(text, "errand_runs_unfinished") {
+		t.Error("runs are said to be counted, although they could not be")
+	} else {
+		wantLines(t, text, "errand_database_up 1")
 	}
 	if !strings.Contains(w.log.String(), "the disk is gone") {
 		t.Errorf("the log does not say why: %s", w.log.String())

@@ -13,15 +13,18 @@ import (
 )
 
 const (
-	// censusFor is how long a census is good: scrapes, of which there may be many, cost the database no more.
-	censusFor = 10 * time.Second
-	// censusWithin bounds how long a scrape waits for the database.
-	censusWithin = 5 * time.Second
+	// A census is good for a while, and longer where it takes long: scrapes, of which there may be many, cost the
+	// database at most a twentieth of its time.
+	censusFor, censusShare = 10 * time.Second, 20
+	// askWithin bounds how long a scrape waits for an answer of the database.
+	askWithin = 5 * time.Second
 )
 
 // Sources are asked at each scrape.
 type Sources struct {
-	// Census is asked at most every ten seconds. An error of it is said to be the database's.
+	// Ping reports that the database does not answer.
+	Ping func(ctx context.Context) error
+	// Census is asked at most every ten seconds, and while the database answers.
 	Census func(ctx context.Context, engineUp bool) (automation.Census, error)
 	// EngineUp says whether Temporal answers.
 	EngineUp func() bool
@@ -44,6 +47,7 @@ type scrape struct {
 	mu     sync.Mutex
 	census automation.Census
 	err    error
+	until  time.Time // it is good
 	at     time.Time
 }
 
@@ -58,7 +62,7 @@ var (
 	onlineDesc          = desc("errand_machines_online", "Machines that were seen within 30 seconds. The same on each server.")
 	pollsDesc           = desc("errand_gateway_polls_open", "Polls that machines have open at this server.")
 	engineDesc          = desc("errand_engine_up", "1 while Temporal answers, else 0.")
-	databaseDesc        = desc("errand_database_up", "1 while the database answers, else 0; then the numbers of runs and machines are missing.")
+	databaseDesc        = desc("errand_database_up", "1 while the database answers, else 0; then the numbers of unfinished runs and machines are missing.")
 	runRepairsDesc      = desc("errand_run_repairs_total", "Differences between runs and workflows that this server repaired.", "repair")
 	scheduleRepairsDesc = desc("errand_schedule_repairs_total", "Differences between schedules here and in Temporal that this server repaired.", "repair")
 	unknownDesc         = desc("errand_unknown_workflows", "Open workflows of runs that the ledger does not have, when this server compared last.")
@@ -85,8 +89,14 @@ func (s *scrape) Collect(to chan<- prometheus.Metric) {
 	repairs(to, runRepairsDesc, s.RunRepairs())
 	repairs(to, scheduleRepairsDesc, s.ScheduleRepairs())
 
-	census, err := s.recent(engineUp)
+	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
+	defer cancel()
+	err := s.Ping(ctx)
 	gauge(databaseDesc, number(err == nil))
+	if err != nil {
+		return
+	}
+	census, err := s.recent(engineUp)
 	if err != nil {
 		return
 	}
@@ -127,13 +137,14 @@ func (s *scrape) recent(engineUp bool) (automation.Census, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.m.o.Now()
-	if !s.at.IsZero() && now.Sub(s.at) < censusFor && !now.Before(s.at) {
+	if now.Before(s.until) && !now.Before(s.at) {
 		return s.census, s.err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), censusWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), askWithin)
 	defer cancel()
 	s.census, s.err = s.Census(ctx, engineUp)
-	s.at = now
+	s.at = s.m.o.Now()
+	s.until = s.at.Add(max(censusFor, censusShare*s.at.Sub(now)))
 	if s.err != nil {
 		s.m.o.Logger.WarnContext(ctx, "runs and machines could not be counted for /metrics", "error", s.err)
 	}
