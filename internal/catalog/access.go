@@ -33,7 +33,7 @@ var whoamiCommand = define(Command{
 	Contract: `Returns the owner whose automations, runs and machines you see, the scope of your credential, and the
 credential itself by kind and id, as the audit names it.
 Scopes, each with all before it: read shows; control also creates, changes, runs and cancels; person, which
-somebody has who has signed in, also makes keys; admin also concerns other owners, the audit and /temporal.`,
+somebody has who has signed in, also makes keys; admin also concerns other owners, the audit, /metrics and /temporal.`,
 	Example: `{}`,
 	Route:   Route{Method: http.MethodGet, Path: "/whoami", Status: http.StatusOK},
 }, decodeInto[WhoamiInput], whoami)
@@ -94,7 +94,7 @@ var createKeyCommand = define(Command{
 	Contract: `Makes a key for a program: it is in secret, begins with errand_, and is shown this once; only its hash is kept.
 A program sends it as Authorization: Bearer, or has it in ERRAND_API_KEY beside ERRAND_API_URL.
 The scope read shows automations, runs with their outputs, and machines. control also changes them, and so
-decides what is executed on the machines. admin also makes keys, concerns other owners, reads the audit and
+decides what is executed on the machines. admin also makes keys, concerns other owners, reads the audit and /metrics and
 opens /temporal. A key never has a larger scope than whoever makes it, and one with read or control makes none.
 With the scope admin owner_id makes a key for another owner. A repeat makes another key.`,
 	Example: `{"name":"continuous integration","scope":"control","expires_at":"2030-01-01T00:00:00Z"}`,
