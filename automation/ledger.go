@@ -183,6 +183,10 @@ type EngineStore interface {
 	StallRun(ctx context.Context, s StalledStep) (bool, error)
 	// CancelRun records a cancel that was made in the engine.
 	CancelRun(ctx context.Context, in CancelInput) (CancelVerdict, error)
+}
+
+// ChoreStore is the part of the ledger that periodic work of several servers needs.
+type ChoreStore interface {
 	// PurgeKeys removes at most limit idempotency keys that have expired, and returns how many.
 	PurgeKeys(ctx context.Context, limit int) (int, error)
 	// Lease takes or renews the named lease for the holder; false when another holder's lease has not expired.
@@ -220,8 +224,8 @@ type MachineLoad struct {
 	PendingRuns  int
 }
 
-// MachineStore keeps machines.
-type MachineStore interface {
+// EnrollmentStore keeps one-time codes, and lets machines in.
+type EnrollmentStore interface {
 	// EnrollMachine stores a new machine. A public key that is enrolled already returns that machine.
 	EnrollMachine(ctx context.Context, m NewMachine) (Machine, error)
 	// SaveEnrollmentCode keeps a new code. Errors: not_found when it names a machine that the owner does not
@@ -234,6 +238,10 @@ type MachineStore interface {
 	// not_found for any code that is not open, forbidden for a key that another machine has, machine_revoked
 	// for the key of a revoked one, validation_failed.
 	RedeemEnrollmentCode(ctx context.Context, hash string, m NewMachine) (Machine, error)
+}
+
+// MachineStore keeps machines.
+type MachineStore interface {
 	// OwnedMachine returns one machine of the owner, else not_found.
 	OwnedMachine(ctx context.Context, ownerID, id string) (MachineLoad, error)
 	// ChangeMachine changes name and labels. Errors: not_found, validation_failed.
@@ -258,12 +266,14 @@ type MachineStore interface {
 }
 
 // Ledger is everything that the database keeps.
-type Ledger interface {
+type Ledger interface { //nolint:interfacebloat // the sum of the others; nobody takes it as a whole but who wires
 	AutomationStore
 	RunStore
 	EngineStore
+	ChoreStore
 	ScheduleStore
 	StepLedger
+	EnrollmentStore
 	MachineStore
 	AccessStore
 	AuditStore

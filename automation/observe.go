@@ -67,7 +67,7 @@ type CallLimit string
 const (
 	LimitCaller           CallLimit = "caller"
 	LimitMachine          CallLimit = "machine"
-	LimitWrongCredentials CallLimit = "wrong_credentials"
+	LimitWrongCredentials CallLimit = "wrong_credentials" //nolint:gosec // a name, and no credential
 	LimitEnrolments       CallLimit = "enrolments"
 	LimitUnderWay         CallLimit = "under_way"
 )

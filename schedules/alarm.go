@@ -105,7 +105,8 @@ func (t temporal) wakeUp(s automation.ScheduleSync, attributes *commonpb.SearchA
 func specOf(timing schedule.Timing) *schedulepb.ScheduleSpec {
 	if every, anchor, ok := timing.Interval(); ok {
 		if every < wakeEvery {
-			every *= (wakeEvery + every - 1) / every
+			multiple := int64((wakeEvery + every - 1) / every)
+			every = time.Duration(multiple) * every
 		}
 		seconds := int64(every / time.Second)
 		phase := (anchor.Unix()%seconds + seconds) % seconds

@@ -216,60 +216,81 @@ func (s *Syncer) learned(ctx context.Context, row automation.ScheduleSync) error
 // always read before the ledger is: a change that was computed from an older state of the ledger than somebody else
 // has written is refused by its token. It is done when Temporal shows what it is to hold.
 func (s *Syncer) converge(ctx context.Context, id string) (outcome, error) {
-	did := unchanged
-	// What a person did in Temporal is told the ledger, which may leave it without effect, or may be at a later
-	// generation by then. So it is told twice; then Temporal is told how the schedule is.
-	told, times := "", 0
+	c := convergence{Syncer: s, did: unchanged}
 	for range convergeRounds {
 		have, found, err := s.temporal.describe(ctx, id)
 		if err != nil {
-			return did, err
+			return c.did, err
 		}
 		row, known, err := s.store.ScheduleSync(ctx, id)
 		if err != nil {
-			return did, err
+			return c.did, err
 		}
 		if !known || row.Removed {
 			return s.forget(ctx, row, id, found)
 		}
 		want, err := s.temporal.alarm(row)
 		if err != nil {
-			return did, err
+			return c.did, err
 		}
-		switch {
-		case !found:
-			isNew, err := s.temporal.create(ctx, want)
-			if err != nil {
-				return did, err
-			}
-			if isNew {
-				return max(did, created), s.learned(ctx, row)
-			}
-		case want.byHand(have) && (told != string(have.token) || times < tellings):
-			if told != string(have.token) {
-				told, times = string(have.token), 0
-			}
-			times, did = times+1, adopted
-			if err := s.store.PauseSchedule(ctx, id, row.Generation, have.schedule.GetState().GetPaused(), reason(have)); err != nil {
-				return did, err
-			}
-		case want.same(have) && want.sameMemo(have):
-			return did, s.learned(ctx, row)
-		case !want.sameMemo(have):
-			did = max(did, updated)
-			if err := s.temporal.remove(ctx, id); err != nil {
-				return did, err
-			}
-		default:
-			if did = max(did, updated); want.byHand(have) {
-				did = updated // the ledger did not take it over
-			}
-			if err := s.temporal.update(ctx, want, have.token); err != nil {
-				return did, err
-			}
+		done := false
+		if found {
+			done, err = c.change(ctx, row, want, have)
+		} else {
+			done, err = c.create(ctx, row, want)
+		}
+		if done || err != nil {
+			return c.did, err
 		}
 	}
-	return did, fmt.Errorf("Temporal does not show schedule %s as it was written", id)
+	return c.did, fmt.Errorf("schedule %s does not appear in Temporal as it was written", id)
+}
+
+// convergence is the making of one schedule in Temporal what it is in the ledger.
+type convergence struct {
+	*Syncer
+	did outcome
+	// told is the state in Temporal that the ledger was told of as made by hand, times how often.
+	told  string
+	times int
+}
+
+// create makes a schedule that Temporal does not hold; done unless somebody else was first.
+func (c *convergence) create(ctx context.Context, row automation.ScheduleSync, want alarm) (done bool, err error) {
+	isNew, err := c.temporal.create(ctx, want)
+	if err != nil || !isNew {
+		return false, err
+	}
+	c.did = max(c.did, created)
+	return true, c.learned(ctx, row)
+}
+
+// change takes one step from what Temporal holds to what it is to hold; done when they are the same.
+func (c *convergence) change(ctx context.Context, row automation.ScheduleSync, want alarm, have held) (done bool, err error) {
+	switch {
+	case want.byHand(have) && c.tells(have):
+		c.did = adopted
+		return false, c.store.PauseSchedule(ctx, row.ID, row.Generation, have.schedule.GetState().GetPaused(), reason(have))
+	case want.same(have) && want.sameMemo(have):
+		return true, c.learned(ctx, row)
+	case !want.sameMemo(have):
+		c.did = max(c.did, updated)
+		return false, c.temporal.remove(ctx, row.ID)
+	}
+	if c.did = max(c.did, updated); want.byHand(have) {
+		c.did = updated // the ledger did not take it over
+	}
+	return false, c.temporal.update(ctx, want, have.token)
+}
+
+// tells reports whether the ledger is to be told of what a person did in Temporal. It may leave that without effect,
+// or may be at a later generation by then. So it is told twice; then Temporal is told how the schedule is.
+func (c *convergence) tells(have held) bool {
+	if token := string(have.token); c.told != token {
+		c.told, c.times = token, 0
+	}
+	c.times++
+	return c.times <= tellings
 }
 
 // forget removes a schedule from Temporal, if it is there, that the ledger has removed or never had.

@@ -100,13 +100,7 @@ func (e usageError) Error() string { return e.message }
 
 // Main runs the program with its arguments, without its name, and returns the exit code.
 func (p *Program) Main(ctx context.Context, args []string) int {
-	if len(args) > 0 && args[0] == "automations" {
-		args = args[1:]
-	}
-	if len(args) == 1 && (args[0] == "--version" || args[0] == "-V") {
-		args = []string{"version"}
-	}
-	args = enrollArguments(args)
+	args = commandFirst(args)
 	p.form = formOf(args)
 	if name, asked := helpAsked(args); asked {
 		return p.help(name)
@@ -163,6 +157,17 @@ func (p *Program) Main(ctx context.Context, args []string) int {
 	default:
 		return p.command(ctx, name, *commandFlags[name])
 	}
+}
+
+// commandFirst writes the arguments in the one way that is parsed.
+func commandFirst(args []string) []string {
+	if len(args) > 0 && args[0] == "automations" {
+		args = args[1:]
+	}
+	if len(args) == 1 && (args[0] == "--version" || args[0] == "-V") {
+		return []string{"version"}
+	}
+	return enrollArguments(args)
 }
 
 // usageMistake says what is wrong with the arguments, and where to read on.

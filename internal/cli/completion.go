@@ -98,11 +98,11 @@ func names(words []word) string {
 
 // argumentWords are the arguments of commands that take one.
 func argumentWords() map[string]string {
-	topics := names(commandWords())
+	subjects := commandWords()
 	for _, topic := range catalog.Topics() {
-		topics += " " + topic.Name
+		subjects = append(subjects, word{name: topic.Name})
 	}
-	return map[string]string{"completion": "bash zsh fish", "help": topics, "machine": "enroll"}
+	return map[string]string{"completion": "bash zsh fish", "help": names(subjects), "machine": "enroll"}
 }
 
 func bashCompletion() string {

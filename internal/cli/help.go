@@ -69,24 +69,30 @@ func topic(name string) (catalog.Topic, bool) {
 
 // help prints the contract of a command or a topic, or the overview for any other name.
 func (p *Program) help(name string) int {
-	text := p.overview()
-	if command, found := catalog.Find(name); found {
-		text = contract(command)
-	} else if page, found := topic(name); found {
-		text = fmt.Sprintf("# %s\n\n%s", page.Summary, page.Text)
-	} else if name == "worker" {
-		text = workerHelp
-	} else if name == "mcp" {
-		text = mcpHelp
-	} else if name == enrollCommand {
-		text = enrollHelp
-	} else if name == "completion" {
-		text = completionHelp
-	}
-	if _, err := fmt.Fprint(p.Stdout, text); err != nil {
+	if _, err := fmt.Fprint(p.Stdout, p.helpText(name)); err != nil {
 		return p.fail(fmt.Errorf("writing the help: %w", err))
 	}
 	return exitOK
+}
+
+func (p *Program) helpText(name string) string {
+	command, isCommand := catalog.Find(name)
+	page, isTopic := topic(name)
+	switch {
+	case isCommand:
+		return contract(command)
+	case isTopic:
+		return fmt.Sprintf("# %s\n\n%s", page.Summary, page.Text)
+	case name == "worker":
+		return workerHelp
+	case name == "mcp":
+		return mcpHelp
+	case name == enrollCommand:
+		return enrollHelp
+	case name == "completion":
+		return completionHelp
+	}
+	return p.overview()
 }
 
 func (p *Program) overview() string {

@@ -219,7 +219,7 @@ func unbundle(member string, d document) (elements []json.RawMessage, dryRun boo
 	}
 	var members map[string]json.RawMessage
 	if json.Unmarshal(d.json, &members) != nil {
-		return []json.RawMessage{d.json}, false, nil
+		return []json.RawMessage{d.json}, false, nil //nolint:nilerr // it is JSON, and no list of elements
 	}
 	if result, found := members["result"]; found && len(members) == 1 {
 		return unbundle(member, document{result, d.source})

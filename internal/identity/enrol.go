@@ -20,7 +20,7 @@ const (
 	codeGroup = 4
 )
 
-// CodeLedger keeps enrolment codes and what they enrol, as automation.MachineStore does.
+// CodeLedger keeps enrolment codes and what they enrol, as automation.EnrollmentStore does.
 type CodeLedger interface {
 	SaveEnrollmentCode(ctx context.Context, c automation.EnrollmentCode) error
 	RedeemEnrollmentCode(ctx context.Context, hash string, m automation.NewMachine) (automation.Machine, error)

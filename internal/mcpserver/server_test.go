@@ -378,11 +378,11 @@ func TestResources(t *testing.T) {
 			}
 		}
 		for uri, code := range map[string]int64{
-			"errand://runs/0193f5a0-0000-7000-8000-000000000000": mcp.CodeResourceNotFound,
+			"errand://runs/0193f5a0-0000-7000-8000-000000000000": jsonrpc.CodeInvalidParams,
 			"errand://runs/x":                jsonrpc.CodeInvalidParams,
-			"errand://machines/x":            mcp.CodeResourceNotFound,
-			"errand://runs/../automations/a": mcp.CodeResourceNotFound,
-			"file:///etc/passwd":             mcp.CodeResourceNotFound,
+			"errand://machines/x":            jsonrpc.CodeInvalidParams,
+			"errand://runs/../automations/a": jsonrpc.CodeInvalidParams,
+			"file:///etc/passwd":             jsonrpc.CodeInvalidParams,
 		} {
 			_, err := session.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: uri})
 			if failure, ok := errors.AsType[*jsonrpc.Error](err); !ok || failure.Code != code {

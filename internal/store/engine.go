@@ -229,7 +229,7 @@ func (s *Store) CancelRun(ctx context.Context, in automation.CancelInput) (autom
 // clockSlack is how much longer than a ttl a lease may seem to last, because the clock of its holder is ahead.
 const clockSlack = time.Minute
 
-// Lease implements [automation.EngineStore]. A lease compares the clocks of the servers, which must agree to
+// Lease implements [automation.ChoreStore]. A lease compares the clocks of the servers, which must agree to
 // well within its ttl. One that would last much longer than that was taken before a clock was set back, and counts
 // for nothing: else a dead server could keep the others from their work for as long as its clock had been wrong.
 func (s *Store) Lease(ctx context.Context, name, holder string, ttl time.Duration) (bool, error) {

@@ -12,7 +12,7 @@ import (
 // codesKeptFor is how long codes are remembered after they have expired.
 const codesKeptFor = 24 * time.Hour
 
-// SaveEnrollmentCode implements [automation.MachineStore].
+// SaveEnrollmentCode implements [automation.EnrollmentStore].
 func (s *Store) SaveEnrollmentCode(ctx context.Context, c automation.EnrollmentCode) error {
 	owner, ok := canonicalID(c.OwnerID)
 	if !ok {
@@ -70,7 +70,7 @@ func checkOpenCodes(ctx context.Context, tx querier, owner string, now time.Time
 		"%d enrolment codes are open; use them, or wait until some have expired", open)
 }
 
-// RedeemEnrollmentCode implements [automation.MachineStore].
+// RedeemEnrollmentCode implements [automation.EnrollmentStore].
 func (s *Store) RedeemEnrollmentCode(ctx context.Context, hash string, m automation.NewMachine) (automation.Machine, error) {
 	labels, err := checkNewMachine(m)
 	if err != nil {

@@ -67,7 +67,7 @@ func claimKey(ctx context.Context, tx querier, ownerID string, key automation.Id
 	return nil
 }
 
-// PurgeKeys implements [automation.EngineStore].
+// PurgeKeys implements [automation.ChoreStore].
 func (s *Store) PurgeKeys(ctx context.Context, limit int) (int, error) {
 	return s.purge(ctx, "expired idempotency keys", `DELETE FROM idempotency WHERE (owner_id, operation, key) IN (
 		SELECT owner_id, operation, key FROM idempotency WHERE run_id IS NULL AND created_at < $1 ORDER BY created_at LIMIT $2)`,

@@ -22,7 +22,7 @@ const maxNameBytes = 800
 // maxConcurrency bounds what a machine may claim to execute at once.
 const maxConcurrency = 10_000
 
-// EnrollMachine implements [automation.MachineStore]. Errors: validation_failed, not_found for an owner that does
+// EnrollMachine implements [automation.EnrollmentStore]. Errors: validation_failed, not_found for an owner that does
 // not exist, forbidden for a key that is enrolled for another owner.
 func (s *Store) EnrollMachine(ctx context.Context, m automation.NewMachine) (automation.Machine, error) {
 	owner, ok := canonicalID(m.OwnerID)

@@ -69,7 +69,10 @@ func afterCancel(context.Context, automation.StepInput, int32) (automation.StepV
 	return automation.StepVerdict{Outcome: automation.OutcomeCancelled}, nil
 }
 
-func scenarios() []scenario {
+func scenarios() []scenario { return append(runScenarios(), triggerScenarios()...) }
+
+// runScenarios are what can become of a run.
+func runScenarios() []scenario {
 	done := automation.FinalizeVerdict{Status: automation.RunCompleted}
 	cancelled := automation.FinalizeVerdict{Status: automation.RunCancelled}
 	return []scenario{
@@ -127,6 +130,12 @@ func scenarios() []scenario {
 			name: "cancelled-in-temporal", step: afterCancel, final: cancelled,
 			during: func(ctx context.Context, c client.Client, id string) error { return c.CancelWorkflow(ctx, id, "") },
 		},
+	}
+}
+
+// triggerScenarios are what can become of a wake-up of a schedule.
+func triggerScenarios() []scenario {
+	return []scenario{
 		{name: "trigger-admitted", wakeUp: func() (automation.ScheduleDecision, error) {
 			return automation.ScheduleDecision{
 				Admitted: []string{"r2"}, Cancelled: []automation.Cancellation{{Run: automation.Run{ID: "r1"}}},
