@@ -53,6 +53,7 @@ const patience = 2 * time.Minute
 //	[!] alive FILE              the processes whose ids are in the file all run, or none does
 //	no-step-processes           no process that was started by a step, or below one, runs
 //	await-gone FILE             wait until the processes whose ids are in the file have ended
+//	dump-database FILE          write every row of every table of the PostgreSQL database as text
 //	[!] secret-free FILE...     no credential of the installation is in the files and in those below directories;
 //	                            the files that keep credentials are left out
 var commands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
@@ -61,6 +62,7 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 	"await-gone":        awaitGone,
 	"await-lines":       awaitLines,
 	"build":             build,
+	"dump-database":     dumpDatabase,
 	"errandd":           errandd,
 	"exits":             exits,
 	"expand":            expand,

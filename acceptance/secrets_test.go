@@ -4,15 +4,19 @@ package acceptance_test
 
 import (
 	"bytes"
+	"context"
+	"database/sql"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver of the database that is searched
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -62,6 +66,32 @@ func forms(secret []byte) [][]byte {
 		[]byte(base64.RawStdEncoding.EncodeToString(secret)),
 		[]byte(base64.RawURLEncoding.EncodeToString(secret)),
 	}
+}
+
+// dumpDatabase writes what the database holds, bytes in hexadecimal digits.
+func dumpDatabase(ts *testscript.TestScript, neg bool, args []string) {
+	usage(ts, !neg && len(args) == 1, "dump-database FILE")
+	db, err := sql.Open("pgx", server(ts).Options.DatabaseURL)
+	ts.Check(err)
+	defer db.Close()
+	ctx := context.Background()
+	rows := func(query string) (texts []string) {
+		found, err := db.QueryContext(ctx, query)
+		ts.Check(err)
+		defer found.Close()
+		for found.Next() {
+			var text string
+			ts.Check(found.Scan(&text))
+			texts = append(texts, text)
+		}
+		ts.Check(found.Err())
+		return texts
+	}
+	var dump strings.Builder
+	for _, table := range rows(`SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = current_schema()`) {
+		fmt.Fprintf(&dump, "%s\n%s\n", table, strings.Join(rows(`SELECT t::text FROM `+table+` t`), "\n"))
+	}
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(dump.String()), 0o600))
 }
 
 // secretFree searches files for every form in which a credential of the installation may have been written, and for
