@@ -97,6 +97,13 @@ func (c *Client) Call(ctx context.Context, route Route, input json.RawMessage) (
 }
 
 func (c *Client) unavailable(cause error) error {
+	if errors.Is(cause, context.DeadlineExceeded) {
+		return &automation.Error{
+			Code: automation.CodeRuntimeUnavailable, Cause: cause,
+			Message: fmt.Sprintf("the service at %s (from %s) has not answered in time; what was asked may be under way there: "+
+				"look at what has become of it before you ask again", c.Endpoint.URL, c.Endpoint.Source),
+		}
+	}
 	return &automation.Error{
 		Code: automation.CodeRuntimeUnavailable, Cause: cause,
 		Message: fmt.Sprintf("the service at %s (from %s) does not answer; is errandd running there? (%v)",
