@@ -78,7 +78,7 @@ func enrol(ctx context.Context, dir string, key *identity.DeviceKey, code string
 	said := heard{}
 	for {
 		answer, err := requestEnrolment(ctx, key, enrolmentOf(code, o.Name, nil), o.Server)
-		if refusal, ok := errors.AsType[*automation.Error](err); ok {
+		if refusal, ok := errors.AsType[*automation.Error](err); ok && !mayPass(refusal.Code) {
 			return machinestate.Enrolled{}, fmt.Errorf("enrolling this machine: %s (%s)", refusal.Message, refusal.Code)
 		}
 		if err == nil {
@@ -98,6 +98,11 @@ func enrol(ctx context.Context, dir string, key *identity.DeviceKey, code string
 		case <-time.After(enrolPause):
 		}
 	}
+}
+
+// mayPass reports whether a refusal is about the moment and not about the code.
+func mayPass(code automation.Code) bool {
+	return code == automation.CodeRateLimited || code == automation.CodeStoreUnavailable || code == automation.CodeEngineUnavailable
 }
 
 // heard remembers what was said last, so that a reason is said once.
