@@ -372,15 +372,16 @@ func TestBodiesOfStrangersAreBoundedTogether(t *testing.T) {
 		}
 		open = append(open, connection)
 		t.Cleanup(func() { _ = connection.Close() })
-		_, err = fmt.Fprintf(connection, "POST /hooks/%s HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Forwarded-For: %s\r\nContent-Type: application/json\r\n"+
+		// One that is refused at once may close the connection before it has all.
+		_, _ = fmt.Fprintf(connection, "POST /hooks/%s HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Forwarded-For: %s\r\nContent-Type: application/json\r\n"+
 			"Content-Length: %d\r\n\r\n%s", webhooks[0], address, size+1, strings.Repeat("x", size))
-		if err != nil {
-			t.Fatal(err)
-		}
 		return bufio.NewReader(connection)
 	}
-	answers := make(chan *http.Response, fit+1)
-	for range fit + 1 { // which of them finds no room is decided by the network
+	// Which of them finds no room is decided by the network, which may also lose one, or the answer of one whose
+	// connection is closed while its body is on its way: so there are some more than needed.
+	const spare = 5
+	answers := make(chan *http.Response, fit+spare)
+	for range fit + spare {
 		reader := begin()
 		go func() {
 			if response, err := http.ReadResponse(reader, nil); err == nil {
@@ -393,7 +394,7 @@ func TestBodiesOfStrangersAreBoundedTogether(t *testing.T) {
 		if body, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusTooManyRequests || response.Header.Get("Retry-After") == "" {
 			t.Errorf("a delivery without room: %d %s", response.StatusCode, body)
 		}
-	case <-time.After(30 * time.Second):
+	case <-time.After(20 * time.Second): // a body may take 30 s
 		t.Fatal("all deliveries found room")
 	}
 	w.runOf(w.hub(webhooks[0], hubSecret, "d-elsewhere", `{"n":1}`))
