@@ -50,6 +50,7 @@ type machineProcess struct {
 
 	mu       sync.Mutex
 	stopping bool
+	spawned  *spawned // the last worker that this process started, or nil
 
 	watched bool // whether watch was started, which closes done
 	halt    context.CancelFunc
@@ -268,17 +269,55 @@ func (m *machineProcess) spawn(ctx context.Context) error {
 	command.Env = workerEnviron(os.Environ(), m.app.settings.DataDir)
 	command.Stdout, command.Stderr = log, log
 	command.SysProcAttr = ownSession()
-	if err := command.Start(); err != nil {
-		return fmt.Errorf("starting %s: %w", m.program, err)
+	child, err := m.startUnlessStopping(command)
+	if err != nil || child == nil {
+		return err
 	}
 	m.app.logger.Info("this machine's worker is started", "pid", command.Process.Pid, "log", m.logPath())
-	ended := make(chan error, 1)
-	go func() { ended <- command.Wait() }()
+	go func() {
+		child.err = command.Wait()
+		close(child.ended)
+	}()
 	select {
-	case err := <-ended:
-		return err
+	case <-child.ended:
+		return child.err
 	case <-ctx.Done():
 		return nil
+	}
+}
+
+// spawned is a worker that this process started.
+type spawned struct {
+	process *os.Process
+	ended   chan struct{}
+	err     error // how it ended, once it has
+}
+
+// startUnlessStopping starts a worker; none once a stop has begun, which would not find it.
+func (m *machineProcess) startUnlessStopping(command *exec.Cmd) (*spawned, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stopping {
+		return nil, nil //nolint:nilnil // nothing is started, and nothing is wrong
+	}
+	if err := command.Start(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", m.program, err)
+	}
+	m.spawned = &spawned{process: command.Process, ended: make(chan struct{})}
+	return m.spawned, nil
+}
+
+// endSpawned ends a worker that was started a moment ago and does not hold its lock yet.
+func (m *machineProcess) endSpawned(ctx context.Context) {
+	m.mu.Lock()
+	child := m.spawned
+	m.mu.Unlock()
+	if child == nil || child.process.Signal(syscall.SIGTERM) != nil {
+		return // there is none, or it has ended
+	}
+	select {
+	case <-child.ended:
+	case <-ctx.Done():
 	}
 }
 
@@ -346,6 +385,7 @@ func (m *machineProcess) tellToStop() bool {
 
 func (m *machineProcess) drain(ctx context.Context) {
 	if !m.tellToStop() {
+		m.endSpawned(ctx)
 		return
 	}
 	m.app.logger.Info("waiting up to 30 seconds for the steps of this machine's worker; a second signal does not wait")
